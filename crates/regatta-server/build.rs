@@ -13,7 +13,7 @@ fn main() {
         PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR")).join("page");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={}", page.display());
-    let files = read(&page);
+    let files = list_files(&page);
     assert!(
         files.iter().any(|(name, _)| name == "index.html"),
         "{} has no index.html: run `npm run bundle` in web/",
@@ -30,7 +30,7 @@ fn main() {
 }
 
 /// Lists every file below a directory, in the order of the names.
-fn read(dir: &Path) -> Vec<(String, PathBuf)> {
+fn list_files(dir: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     let mut dirs = vec![dir.to_owned()];
     while let Some(at) = dirs.pop() {

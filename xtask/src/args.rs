@@ -75,8 +75,8 @@ impl Args {
 
     /// Creates a temporary directory for stores, next to the build directory unless `--dir` is
     /// given.
-    pub(crate) fn scratch(&self) -> anyhow::Result<tempfile::TempDir> {
-        let parent = self.text("dir").map_or_else(crate::report::kept, PathBuf::from);
+    pub(crate) fn scratch_dir(&self) -> anyhow::Result<tempfile::TempDir> {
+        let parent = self.text("dir").map_or_else(crate::report::reports_dir, PathBuf::from);
         std::fs::create_dir_all(&parent)?;
         Ok(tempfile::Builder::new().prefix("scratch-").tempdir_in(parent)?)
     }

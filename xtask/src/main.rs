@@ -14,14 +14,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod args; // the command line
 mod bench; // the measurements
 mod browser; // an attacker's pages in a real browser
-mod dice; // reproducible random numbers
+mod rng; // reproducible random numbers
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
 mod report; // reports on the terminal and in files
 mod schemathesis; // the OpenAPI document against the server
 mod web; // the web page, built and used in a real browser
-mod world; // an engine without git and agents, and stores that count
+mod bench_engine; // an engine without git and agents, and stores that count
 
 use std::process::ExitCode;
 
@@ -64,8 +64,8 @@ fn main() -> ExitCode {
     // probe.
     let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["confine", ..] => return regatta_agents::confine::main(std::env::args_os().skip(2)),
-        ["confine-try", kind, what] => return bench::sandbox::try_one(kind, what),
+        ["confine", ..] => return regatta_agents::sandbox::main(std::env::args_os().skip(2)),
+        ["confine-try", kind, what] => return bench::sandbox::run_probe(kind, what),
         _ => {}
     }
     match run() {
@@ -86,25 +86,25 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "claims"] => bench::claims::run(&args),
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
-        ["bench", "runners"] => bench::doors::runners::run(&args),
-        ["bench", "polls"] => bench::doors::polls::run(&args),
-        ["bench", "bus"] => bench::doors::bus::run(&args),
-        ["bench", "wake"] => bench::doors::wake::run(&args),
-        ["bench", "readers"] => bench::doors::readers::run(&args),
+        ["bench", "runners"] => bench::http::runners::run(&args),
+        ["bench", "polls"] => bench::http::polls::run(&args),
+        ["bench", "bus"] => bench::http::bus::run(&args),
+        ["bench", "wake"] => bench::http::wake_latency::run(&args),
+        ["bench", "readers"] => bench::http::readers::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),
         ["bench", "workspace"] => bench::workspace::run(&args),
         ["bench", "next-start"] => bench::agents::next_start::run(&args),
-        ["bench", "thousand"] => bench::agents::thousand::run(&args),
+        ["bench", "thousand"] => bench::agents::leak_check::run(&args),
         ["bench", "schedule"] => bench::schedule::run(&args),
         ["bench", "queue"] => bench::agents::queue::run(&args),
-        ["bench", "radar"] => bench::radar::run(&args),
+        ["bench", "radar"] => bench::collision_scan::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
-        ["bench", "stops"] => bench::agents::stops::run(&args),
-        ["bench", "chatty"] => bench::agents::chatty::run(&args),
+        ["bench", "stops"] => bench::agents::stop_times::run(&args),
+        ["bench", "chatty"] => bench::agents::output_flood::run(&args),
         ["bench", "reattach"] => bench::agents::reattach::run(&args),
-        ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by `bench reattach`
-        ["bench", "team"] => bench::agents::team::run(&args),
+        ["bench", "attendant"] => bench::agents::reattach::run_attendant(&args), // started by `bench reattach`
+        ["bench", "team"] => bench::agents::team_start::run(&args),
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {
             let all = [

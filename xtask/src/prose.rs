@@ -12,10 +12,10 @@ mod scan;
 use std::collections::BTreeMap;
 
 use crate::args::Args;
-use crate::dice::Dice;
-use crate::report::{Report, root};
-use sample::{Kind, Sample};
-use scan::{Line, SourceFile};
+use crate::rng::Rng;
+use crate::report::{Report, workspace_root};
+use sample::{SampleKind, Sample};
+use scan::{SourceLine, SourceFile};
 
 /// File names that did not explain their content in the first version, so that none of them comes
 /// back.
@@ -31,32 +31,32 @@ const CLAUSE_HEADS: [&str; 8] = ["What", "Who", "Whose", "Whom", "Whoever", "Wha
 const OLD_CONSTANTS: [&str; 3] = ["MOST_", "LONGEST_", "LARGEST_"];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let files = scan::source_files(&root())?;
+    let files = scan::source_files(&workspace_root())?;
     let samples: usize = args.number("samples", 0)?;
     if samples > 0 {
-        return draw(&files, samples, args.number("seed", 1)?);
+        return print_samples(&files, samples, args.number("seed", 1)?);
     }
-    let counts = Counts::of_files(&files);
+    let counts = ProseCounts::of_files(&files);
     let mut report = Report::new("prose", args);
     for (name, value) in counts.rows() {
-        report.say(format!("  {value:>10}  {name}"));
+        report.add_line(format!("  {value:>10}  {name}"));
     }
     for (crate_name, closures) in &counts.closures_by_crate {
-        report.say(format!("  {closures:>10}  closures named `it` in {crate_name}"));
+        report.add_line(format!("  {closures:>10}  closures named `it` in {crate_name}"));
     }
-    report.value("closures_named_it", counts.closures);
-    report.value("comment_clause_heads_percent", counts.clause_head_percent());
-    report.value("old_constants", counts.constants);
-    report.value("old_file_names", counts.old_files);
-    report.target(counts.closures == 0, "no closure names its parameter `it`");
-    report.target(counts.clause_head_percent() < 1.0, "under 1 % of comments start with a what/who clause");
-    report.target(counts.constants == 0, "no constant is called MOST_, LONGEST_ or LARGEST_");
-    report.target(counts.old_files == 0, "no file has a name from old-names.txt");
-    report.end()
+    report.set_value("closures_named_it", counts.closures);
+    report.set_value("comment_clause_heads_percent", counts.clause_head_percent());
+    report.set_value("old_constants", counts.constants);
+    report.set_value("old_file_names", counts.old_files);
+    report.check_target(counts.closures == 0, "no closure names its parameter `it`");
+    report.check_target(counts.clause_head_percent() < 1.0, "under 1 % of comments start with a what/who clause");
+    report.check_target(counts.constants == 0, "no constant is called MOST_, LONGEST_ or LARGEST_");
+    report.check_target(counts.old_files == 0, "no file has a name from old-names.txt");
+    report.finish()
 }
 
 #[derive(Default)]
-struct Counts {
+struct ProseCounts {
     closures: usize,
     closures_by_crate: BTreeMap<String, usize>,
     comments: usize,
@@ -68,22 +68,22 @@ struct Counts {
     wide_lines: usize,
 }
 
-impl Counts {
-    fn of_files(files: &[SourceFile]) -> Counts {
-        let mut counts = Counts::default();
+impl ProseCounts {
+    fn of_files(files: &[SourceFile]) -> ProseCounts {
+        let mut counts = ProseCounts::default();
         for file in files {
             let mut after_comment = false;
             for line in &file.lines {
-                let is_comment = matches!(line, Line::Comment(_));
+                let is_comment = matches!(line, SourceLine::Comment(_));
                 match line {
-                    Line::Blank => {}
-                    Line::Comment(text) => counts.add_comment(text, after_comment),
-                    Line::Code(text) => counts.add_code(text, &file.crate_name),
+                    SourceLine::Blank => {}
+                    SourceLine::Comment(text) => counts.add_comment(text, after_comment),
+                    SourceLine::Code(text) => counts.add_code(text, &file.crate_name),
                 }
                 after_comment = is_comment;
             }
         }
-        counts.old_files = OLD_NAMES.lines().filter(|name| root().join(name).exists()).count();
+        counts.old_files = OLD_NAMES.lines().filter(|name| workspace_root().join(name).exists()).count();
         counts
     }
 
@@ -138,11 +138,11 @@ fn percent(part: usize, whole: usize) -> f64 {
 }
 
 /// Prints samples of each kind. The same seed and source give the same samples.
-fn draw(files: &[SourceFile], comments: usize, seed: u64) -> anyhow::Result<bool> {
+fn print_samples(files: &[SourceFile], comments: usize, seed: u64) -> anyhow::Result<bool> {
     let found = sample::collect(files);
-    let mut dice = Dice::new(seed);
-    for kind in Kind::ALL {
-        let wanted = if kind == Kind::Comment { comments } else { comments.div_ceil(3) };
+    let mut dice = Rng::new(seed);
+    for kind in SampleKind::ALL {
+        let wanted = if kind == SampleKind::Comment { comments } else { comments.div_ceil(3) };
         let mut candidates: Vec<&Sample> = found.iter().filter(|sample| sample.kind == kind).collect();
         println!("\n## {} ({} of {}, seed {seed})\n", kind.title(), wanted.min(candidates.len()), candidates.len());
         for nth in 1..=wanted.min(candidates.len()) {
@@ -173,7 +173,7 @@ fn open() {
     let bits = a|it|b;
 }
 ";
-        let counts = Counts::of_files(&[SourceFile::parse("crates/x/src/a.rs", text)]);
+        let counts = ProseCounts::of_files(&[SourceFile::parse("crates/x/src/a.rs", text)]);
         assert_eq!((counts.closures, counts.constants), (3, 1));
         assert_eq!((counts.comments, counts.clause_heads), (2, 1));
         assert_eq!(counts.closures_by_crate, BTreeMap::from([("x".to_owned(), 3)]));

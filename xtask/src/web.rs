@@ -14,15 +14,15 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::args::Args;
-use crate::bench::start::binary;
+use crate::bench::start::program_path;
 use crate::browser;
 
-fn root() -> PathBuf {
+fn web_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let web = root().join("web");
+    let web = web_dir().join("web");
     let node = Command::new("node").arg("--version").output().context("the page needs Node 20 or later")?;
     let version = String::from_utf8_lossy(&node.stdout).trim().trim_start_matches('v').to_owned();
     let major: u32 = version.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let chromium = browser::install()?;
     let chromium = if Path::new(&chromium).is_absolute() { chromium } else { format!("/usr/bin/{chromium}") };
     let mut test = Command::new("node");
-    test.arg("browser/run.mjs").arg(binary(args)?).current_dir(&web).env("CHROMIUM", chromium);
+    test.arg("browser/run.mjs").arg(program_path(args)?).current_dir(&web).env("CHROMIUM", chromium);
     test.args(["--minutes", args.text("minutes").unwrap_or("0.5")]);
     if let Some(only) = args.text("only") {
         test.args(["--only", only]);
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         test.arg("--both");
     }
     if args.flag("write") {
-        test.arg("--screens").arg(root().join("docs/screens"));
+        test.arg("--screens").arg(web_dir().join("docs/screens"));
     }
     Ok(test.status().context("could not start node")?.success())
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 /// Every input of the build of the page, as in `web/bundle.mjs`.
-const SOURCES: [&str; 6] =
+const SOURCE_PATHS: [&str; 6] =
     ["index.html", "package.json", "package-lock.json", "tsconfig.json", "vite.config.ts", "src"];
 
-fn root() -> PathBuf {
+fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
 }
 
@@ -42,7 +42,7 @@ fn hash_of(top: &Path, paths: Vec<PathBuf>) -> String {
 
 fn sources_hash(web: &Path) -> String {
     let mut paths = Vec::new();
-    for name in SOURCES {
+    for name in SOURCE_PATHS {
         files_of(&web.join(name), &mut paths);
     }
     let is_test = |path: &Path| {
@@ -61,14 +61,14 @@ fn page_hash(page: &Path) -> String {
 
 #[test]
 fn committed_page_was_built_from_its_sources() {
-    let server = root().join("crates/regatta-server");
+    let server = workspace_root().join("crates/regatta-server");
     let lock = fs::read_to_string(server.join("page.lock")).unwrap();
     let locked = |field: &str| {
         let line = lock.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(' '));
         line.unwrap_or_else(|| panic!("page.lock has no {field}: {lock}")).to_owned()
     };
     let renew = "run `npm ci && npm run bundle` in web/, and commit the result";
-    assert_eq!(locked("sources"), sources_hash(&root().join("web")), "the sources of the page have changed: {renew}");
+    assert_eq!(locked("sources"), sources_hash(&workspace_root().join("web")), "the sources of the page have changed: {renew}");
     assert_eq!(locked("page"), page_hash(&server.join("page")), "the built page was edited: {renew}");
 }
 

@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 /// The variable that marks every process of a launch.
-pub(crate) const MARK: &str = "REGATTA_ATTEMPT_MARK";
+pub(crate) const MARK_VARIABLE: &str = "REGATTA_ATTEMPT_MARK";
 
 /// The number of times that a process in the middle of an exec is read again, one millisecond
 /// apart.
-const EXEC_LOOKS: u32 = 200;
+const MAX_EXEC_READS: u32 = 200;
 
 /// The fields of `/proc/PID/stat` that matter here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     /// The name of its program, as the kernel shortens it.
     pub(crate) name: String,
-    pub(crate) parent: u32,
+    pub(crate) parent_pid: u32,
     /// Its process group.
-    pub(crate) group: u32,
+    pub(crate) process_group: u32,
     pub(crate) start_ticks: u64,
     /// Set if it has ended and waits to be reaped.
-    pub(crate) zombie: bool,
+    pub(crate) is_zombie: bool,
     /// Set if a signal has stopped it, so that it is not in the middle of a fork either.
-    pub(crate) stopped: bool,
+    pub(crate) is_stopped: bool,
 }
 
 impl Process {
@@ -63,16 +63,16 @@ impl Process {
         Some(Process {
             pid: pid.parse().ok()?,
             name: name.trim_start_matches('(').to_owned(),
-            parent,
-            group,
+            parent_pid: parent,
+            process_group: group,
             start_ticks,
-            zombie,
-            stopped,
+            is_zombie: zombie,
+            is_stopped: stopped,
         })
     }
 
     /// Reads every process of the machine that this user may see.
-    pub(crate) fn all() -> io::Result<Vec<Process>> {
+    pub(crate) fn list_all() -> io::Result<Vec<Process>> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let pid = entry?.file_name().to_str().and_then(|name| name.parse().ok());
@@ -83,7 +83,7 @@ impl Process {
 
     /// Returns the numbers of a process's children, or `None` if the kernel does not list them. A
     /// child that is born or ends meanwhile may be missing.
-    pub(crate) fn children(pid: u32) -> Option<Vec<u32>> {
+    pub(crate) fn child_pids(pid: u32) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
             let listed = fs::read_to_string(thread.ok()?.path().join("children")).ok()?;
@@ -93,10 +93,10 @@ impl Process {
     }
 
     /// Returns whether the environment with which the process started carries this mark.
-    pub(crate) fn carries(&self, mark: &str) -> bool {
-        for _ in 0..EXEC_LOOKS {
+    pub(crate) fn has_mark(&self, mark: &str) -> bool {
+        for _ in 0..MAX_EXEC_READS {
             let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else { return false };
-            let value = |entry| <[u8]>::strip_prefix(entry, MARK.as_bytes())?.strip_prefix(b"=");
+            let value = |entry| <[u8]>::strip_prefix(entry, MARK_VARIABLE.as_bytes())?.strip_prefix(b"=");
             if environment.split(|byte| *byte == 0).any(|entry| value(entry) == Some(mark.as_bytes())) {
                 return true;
             }
@@ -129,7 +129,7 @@ impl Process {
 
     /// Sends a signal to exactly this process. A process that has ended meanwhile is ignored.
     pub(crate) fn signal(&self, signal: Signal) {
-        if let Ok(Some(handle)) = Handle::open(self.pid, self.start_ticks) {
+        if let Ok(Some(handle)) = ProcessHandle::open_pid(self.pid, self.start_ticks) {
             handle.signal(signal);
         }
     }
@@ -141,18 +141,18 @@ pub(crate) fn boot_id() -> io::Result<String> {
 }
 
 /// A pidfd of one live process.
-pub(crate) struct Handle(OwnedFd);
+pub(crate) struct ProcessHandle(OwnedFd);
 
-impl Handle {
+impl ProcessHandle {
     /// Opens the process with this identity, if it is alive.
-    pub(crate) fn of(identity: &ProcessIdentity) -> io::Result<Option<Handle>> {
+    pub(crate) fn open(identity: &ProcessIdentity) -> io::Result<Option<ProcessHandle>> {
         if boot_id()? != identity.boot_id {
             return Ok(None);
         }
-        Handle::open(identity.pid, identity.start_ticks)
+        ProcessHandle::open_pid(identity.pid, identity.start_ticks)
     }
 
-    fn open(pid: u32, start_ticks: u64) -> io::Result<Option<Handle>> {
+    fn open_pid(pid: u32, start_ticks: u64) -> io::Result<Option<ProcessHandle>> {
         let Some(number) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let fd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
@@ -160,8 +160,8 @@ impl Handle {
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let same = Process::read(pid).is_some_and(|it| it.start_ticks == start_ticks && !it.zombie);
-        Ok(same.then_some(Handle(fd)))
+        let same = Process::read(pid).is_some_and(|it| it.start_ticks == start_ticks && !it.is_zombie);
+        Ok(same.then_some(ProcessHandle(fd)))
     }
 
     /// Sends a signal to the process. A process that has ended meanwhile is ignored.
@@ -171,13 +171,13 @@ impl Handle {
 
     /// Waits until the process has ended or the deadline has passed. Returns whether it has ended.
     pub(crate) fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
-        Ok(ready_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(deadline))?)
+        Ok(poll_until(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(deadline))?)
     }
 }
 
 /// Waits until one of the descriptors is ready or the deadline has passed. Returns whether one is
 /// ready.
-pub(crate) fn ready_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
+pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let left = deadline.map(|it| timespec(it.saturating_duration_since(Instant::now())));
         match poll(fds, left.as_ref()) {
@@ -206,26 +206,26 @@ mod tests {
             Some(Process {
                 pid: 42,
                 name: "a) R 1 (x) y".into(),
-                parent: 7,
-                group: 42,
+                parent_pid: 7,
+                process_group: 42,
                 start_ticks: 99887,
-                zombie: false,
-                stopped: false
+                is_zombie: false,
+                is_stopped: false
             })
         );
         assert_eq!(Process::parse("42 (a"), None);
         let zombie = |threads: u32| {
             Process::parse(&format!("42 (a) Z 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 99887 1 2"))
         };
-        assert!(zombie(1).unwrap().zombie);
-        assert!(!zombie(2).unwrap().zombie, "another thread of the process is alive");
+        assert!(zombie(1).unwrap().is_zombie);
+        assert!(!zombie(2).unwrap().is_zombie, "another thread of the process is alive");
     }
 
     #[test]
     fn p5_a_reused_pid_gives_no_handle() {
         let me = Process::read(std::process::id()).unwrap().identity().unwrap();
-        assert!(Handle::of(&me).unwrap().is_some());
-        assert!(Handle::of(&ProcessIdentity { start_ticks: me.start_ticks + 1, ..me.clone() }).unwrap().is_none());
-        assert!(Handle::of(&ProcessIdentity { boot_id: "another boot".into(), ..me }).unwrap().is_none());
+        assert!(ProcessHandle::open(&me).unwrap().is_some());
+        assert!(ProcessHandle::open(&ProcessIdentity { start_ticks: me.start_ticks + 1, ..me.clone() }).unwrap().is_none());
+        assert!(ProcessHandle::open(&ProcessIdentity { boot_id: "another boot".into(), ..me }).unwrap().is_none());
     }
 }

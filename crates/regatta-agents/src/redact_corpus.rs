@@ -2,8 +2,8 @@
 //! and syntaxes.
 
 /// Values that people choose, such as passwords.
-const CHOSEN: &[&str] = &["hunter2secret", "Tr0ub4dor&3", "s3cretPass", "p@ss-w0rd!", "swordfish", "geheim123"];
-const MADE: &[&str] = &[
+const CHOSEN_VALUES: &[&str] = &["hunter2secret", "Tr0ub4dor&3", "s3cretPass", "p@ss-w0rd!", "swordfish", "geheim123"];
+const GENERATED_VALUES: &[&str] = &[
     "abcd1234efgh5678ijkl",
     "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
     "0f8fad5b-d9cb-469f-a165-70867728950e",
@@ -13,7 +13,7 @@ const MADE: &[&str] = &[
 
 const CHOSEN_NAMES: &[&str] =
     &["password", "DB_PASSWORD", "passwd", "dbPassword", "spring.datasource.password", "PGPASSWORD", "user-password"];
-const MADE_NAMES: &[&str] = &[
+const GENERATED_NAMES: &[&str] = &[
     "API_KEY",
     "api_key",
     "apiKey",
@@ -65,7 +65,7 @@ const SYNTAXES: &[&str] = &[
 
 /// Secrets that need no name or have a syntax of their own, as pairs of a text and the part that
 /// must be removed.
-const OWN: &[(&str, &str)] = &[
+const OTHER_SECRETS: &[(&str, &str)] = &[
     ("postgres://admin:s3cretPass@db.example.com/x", "s3cretPass"),
     ("DATABASE_URL=postgresql://app:Tr0ub4dor@10.0.0.5:5432/app?sslmode=require", "Tr0ub4dor"),
     ("mysql://root:swordfish@localhost", "swordfish"),
@@ -126,7 +126,7 @@ const OWN: &[(&str, &str)] = &[
 
 /// The prefixes of makers, and the kind and number of characters after them: `h` is hexadecimal,
 /// `a` letters and digits, `U` capitals and digits.
-const MAKERS: &[(&str, char, usize)] = &[
+const ISSUER_PREFIXES: &[(&str, char, usize)] = &[
     ("sk-ant-api03-", 'a', 40),
     ("sk-proj-", 'a', 40),
     ("sk-or-v1-", 'h', 64),
@@ -186,7 +186,7 @@ const MAKERS: &[(&str, char, usize)] = &[
     ("nfp_", 'a', 36),
 ];
 
-fn tail(kind: char, length: usize) -> String {
+fn sample_characters(kind: char, length: usize) -> String {
     let alphabet: &[u8] = match kind {
         'h' => b"0123456789abcdef",
         'U' => b"ABCDEFGH2345IJKL67MN",
@@ -200,8 +200,8 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
     let mut all = Vec::new();
     let named = CHOSEN_NAMES
         .iter()
-        .flat_map(|name| CHOSEN.iter().map(move |value| (*name, *value)))
-        .chain(MADE_NAMES.iter().flat_map(|name| MADE.iter().map(move |value| (*name, *value))));
+        .flat_map(|name| CHOSEN_VALUES.iter().map(move |value| (*name, *value)))
+        .chain(GENERATED_NAMES.iter().flat_map(|name| GENERATED_VALUES.iter().map(move |value| (*name, *value))));
     for (nth, (name, value)) in named.enumerate() {
         for (at, syntax) in SYNTAXES.iter().enumerate() {
             // A value that a syntax cannot hold is left out.
@@ -219,9 +219,9 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             all.push((syntax.replace('N', name).replace('V', value), (*value).to_owned()));
         }
     }
-    all.extend(OWN.iter().map(|(line, secret)| ((*line).to_owned(), (*secret).to_owned())));
-    for (prefix, kind, length) in MAKERS {
-        let secret = tail(*kind, *length);
+    all.extend(OTHER_SECRETS.iter().map(|(line, secret)| ((*line).to_owned(), (*secret).to_owned())));
+    for (prefix, kind, length) in ISSUER_PREFIXES {
+        let secret = sample_characters(*kind, *length);
         for (before, after) in
             [("", ""), ("it is ", "."), ("{\"k\":\"", "\"}"), ("%22", "%22"), ("»", "«"), ("x=", ";")]
         {

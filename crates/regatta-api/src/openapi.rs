@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::schema;
-use crate::verb::{Needs, VERBS, Verb};
+use crate::verb::{RequiredPermission, VERBS, Verb};
 
 /// Returns the whole document.
 pub fn document() -> Value {
@@ -12,8 +12,8 @@ pub fn document() -> Value {
     for verb in VERBS {
         paths.insert(format!("/api/v1/{}", verb.name), json!({ "post": operation(verb, &mut shared) }));
     }
-    paths.insert("/api/v1/events".into(), json!({ "get": events() }));
-    shared.insert("Problem".into(), problem());
+    paths.insert("/api/v1/events".into(), json!({ "get": events_operation() }));
+    shared.insert("Problem".into(), problem_schema());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -33,18 +33,18 @@ pub fn document() -> Value {
 }
 
 fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
-    let input = schema::of(verb.name).unwrap_or_default();
-    let data = schema::of(&format!("{}:data", verb.name)).unwrap_or(json!(true));
+    let input = schema::schema_of(verb.name).unwrap_or_default();
+    let data = schema::schema_of(&format!("{}:data", verb.name)).unwrap_or(json!(true));
     let mut answer = json!({
         "type": "object",
         "properties": {
             "revision": { "type": "integer", "minimum": 0, "description": "The revision at which the answer was true" },
-            "data": hoist(data, shared),
+            "data": move_definitions(data, shared),
         },
         "required": ["revision", "data"],
     });
     let mut parameters = Vec::new();
-    if verb.lists() {
+    if verb.returns_list() {
         answer["properties"]["next"] =
             json!({ "type": "string", "description": "Set if there is more: pass it as after in the next request" });
         parameters.push(json!({
@@ -56,7 +56,7 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
             "schema": { "type": "string" },
         }));
     }
-    if verb.may_depend() {
+    if verb.supports_if_match() {
         parameters.push(json!({
             "name": "If-Match", "in": "header",
             "description": "The ETag of an answer. The call is refused with 412 if its target has changed since",
@@ -67,8 +67,8 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
         "operationId": verb.name,
         "summary": verb.help,
         "tags": [verb.name.split('.').next()],
-        "x-regatta-needs": needs(verb.needs),
-        "requestBody": { "content": { "application/json": { "schema": hoist(input, shared) } } },
+        "x-regatta-needs": permission_text(verb.permission),
+        "requestBody": { "content": { "application/json": { "schema": move_definitions(input, shared) } } },
         "responses": {
             "200": {
                 "description": "Done",
@@ -81,10 +81,10 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
             },
         },
     });
-    if !verb.also.is_empty() {
-        operation["x-regatta-also"] = json!(verb.also);
+    if !verb.other_scopes.is_empty() {
+        operation["x-regatta-also"] = json!(verb.other_scopes);
     }
-    if verb.needs != Needs::View {
+    if verb.permission != RequiredPermission::View {
         parameters.push(json!({
             "name": "Idempotency-Key", "in": "header",
             "description": "A request that is repeated with the same key is carried out once and gets the same answer",
@@ -97,15 +97,15 @@ fn operation(verb: &Verb, shared: &mut Map<String, Value>) -> Value {
     operation
 }
 
-fn needs(needs: Needs) -> &'static str {
+fn permission_text(needs: RequiredPermission) -> &'static str {
     match needs {
-        Needs::View => "viewer",
-        Needs::Operate => "operator",
-        Needs::Admin => "admin",
+        RequiredPermission::View => "viewer",
+        RequiredPermission::Operate => "operator",
+        RequiredPermission::Admin => "admin",
     }
 }
 
-fn events() -> Value {
+fn events_operation() -> Value {
     let number = json!({ "type": "integer", "minimum": 0 });
     json!({
         "operationId": "events",
@@ -129,7 +129,7 @@ fn events() -> Value {
     })
 }
 
-fn problem() -> Value {
+fn problem_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
@@ -148,7 +148,7 @@ fn problem() -> Value {
 }
 
 /// Moves a schema's definitions to where the document keeps them, and returns the rest of the schema.
-fn hoist(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
+fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
     let mut reference = |name: &str| format!("#/components/schemas/{name}");
     if let Some(fields) = schema.as_object_mut() {
         fields.remove("$schema");
@@ -162,11 +162,11 @@ fn hoist(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
 }
 
 /// Returns a page for people with every verb, its purpose and its permissions. It has no script and loads nothing.
-pub fn page() -> String {
+pub fn html_page() -> String {
     let row = |it: &Verb| {
-        let also: Vec<String> = it.also.iter().map(ToString::to_string).collect();
+        let also: Vec<String> = it.other_scopes.iter().map(ToString::to_string).collect();
         let also = if also.is_empty() { String::new() } else { format!(", {}", also.join(", ")) };
-        format!("<tr><td><code>{}</code><td>{}<td>{}{also}\n", it.name, it.help, needs(it.needs))
+        format!("<tr><td><code>{}</code><td>{}<td>{}{also}\n", it.name, it.help, permission_text(it.permission))
     };
     let rows: String = VERBS.iter().map(row).collect();
     format!(
@@ -202,7 +202,7 @@ mod tests {
             }
         }
         assert_eq!(document["paths"].as_object().unwrap().len(), VERBS.len() + 1);
-        assert!(VERBS.iter().all(|it| page().contains(it.name)));
+        assert!(VERBS.iter().all(|it| html_page().contains(it.name)));
         let mut text = serde_json::to_string_pretty(&document).unwrap();
         text.push('\n');
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");

@@ -4,8 +4,8 @@ use regatta_core::ids::{AgentName, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
 
 use crate::input::PlannedTask;
-use crate::page::Action;
-use crate::view::span;
+use crate::live_view::PageAction;
+use crate::view::short_duration;
 
 /// A plan before it starts: waves, owners of files, conflicts, and an estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct PlanView {
     /// The wave of each task: `1`, or `1.2` if it waits for another task of its wave.
     pub waves: Vec<String>,
     /// The owner of each file; files that several tasks want come first.
-    pub owned: Vec<OwnedView>,
+    pub owned: Vec<FileOwnerView>,
     pub conflicts: usize,
     /// Problems that would prevent a task from starting.
     pub warnings: Vec<String>,
@@ -35,7 +35,7 @@ pub struct PlanView {
     pub agents: Vec<AgentName>,
     pub estimate: String,
     /// Actions that are possible now: start the plan, or ask for another one.
-    pub actions: Vec<Action>,
+    pub actions: Vec<PageAction>,
 }
 
 /// The state of a plan.
@@ -56,7 +56,7 @@ pub enum PlanState {
 /// A file of a plan. Tasks are given by their positions in the plan, counting from 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct OwnedView {
+pub struct FileOwnerView {
     pub file: String,
     pub owner: usize,
     /// Other tasks of the same wave that want the file.
@@ -75,7 +75,7 @@ pub struct PlanningFacts {
 }
 
 /// Returns the brief of a planner. `wrong` says why its last plan could not be used, if there was one.
-pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
+pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     let again =
         if wrong.is_empty() { String::new() } else { format!("\n# Your last plan could not be used\n{wrong}\n") };
     let checks: Vec<String> = facts.checks.iter().map(|command| format!("`{command}`")).collect();
@@ -128,7 +128,7 @@ pub fn brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
 }
 
 /// Returns the plan in an answer, and whether it is JSON. The plan is the first marked block, or else the whole answer.
-pub fn block(said: &str) -> (String, bool) {
+pub fn extract_plan(said: &str) -> (String, bool) {
     let fenced = |mark: &str| {
         let from = said.find(mark)? + mark.len();
         let rest = &said[from..];
@@ -146,7 +146,7 @@ pub fn block(said: &str) -> (String, bool) {
 
 /// Returns an estimate in words for `tasks` tasks: the middle half of the times and costs of tasks that landed before,
 /// in milliseconds and in millionths of a dollar.
-pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
+pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
     let half = |all: &mut Vec<u64>| {
         all.sort_unstable();
         let at = |quarter: usize| all.get(all.len() * quarter / 4).or(all.last()).copied();
@@ -155,7 +155,7 @@ pub fn estimated(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String
     let from = times.len().max(costs.len());
     let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
     let cost = half(&mut costs).map(|(low, high)| format!("{}-{}", usd(low), usd(high)));
-    let time = half(&mut times).map(|(low, high)| format!("{} to {} of work", span(low), span(high)));
+    let time = half(&mut times).map(|(low, high)| format!("{} to {} of work", short_duration(low), short_duration(high)));
     match (cost, time) {
         (None, None) => "none, because no task with a known time or cost has landed here yet".into(),
         (cost, time) => {
@@ -173,21 +173,21 @@ mod tests {
     #[test]
     fn plan_is_found_in_an_answer() {
         let toml = "[[task]]\nsubject = \"x\"\n";
-        assert_eq!(block(toml), (toml.to_owned(), false));
-        assert_eq!(block(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
-        assert_eq!(block(&format!("```\n{toml}```")), (toml.to_owned(), false));
-        assert_eq!(block("```json\n{\"task\": []}\n```"), ("{\"task\": []}\n".to_owned(), true));
-        assert!(block("{\"task\": []}").1);
-        assert_eq!(block("```toml\nno end"), ("no end".to_owned(), false));
+        assert_eq!(extract_plan(toml), (toml.to_owned(), false));
+        assert_eq!(extract_plan(&format!("Here it is:\n\n```toml\n{toml}```\nGood luck!")), (toml.to_owned(), false));
+        assert_eq!(extract_plan(&format!("```\n{toml}```")), (toml.to_owned(), false));
+        assert_eq!(extract_plan("```json\n{\"task\": []}\n```"), ("{\"task\": []}\n".to_owned(), true));
+        assert!(extract_plan("{\"task\": []}").1);
+        assert_eq!(extract_plan("```toml\nno end"), ("no end".to_owned(), false));
     }
 
     /// A missing price does not count as zero.
     #[test]
     fn estimate_names_the_number_of_tasks_it_is_based_on() {
-        assert!(estimated(vec![], vec![], 7).contains("none"));
-        let text = estimated(vec![60_000; 8], vec![], 2);
+        assert!(estimate_text(vec![], vec![], 7).contains("none"));
+        let text = estimate_text(vec![60_000; 8], vec![], 2);
         assert_eq!(text, "2m to 2m of work · based on 8 landed tasks");
-        let text = estimated(vec![1_000, 60_000, 120_000, 600_000], vec![100_000, 200_000, 300_000, 400_000], 10);
+        let text = estimate_text(vec![1_000, 60_000, 120_000, 600_000], vec![100_000, 200_000, 300_000, 400_000], 10);
         assert_eq!(text, "$2.00-$4.00 · 10m to 1h of work · based on 4 landed tasks");
     }
 }

@@ -59,12 +59,12 @@ pub fn first_error(output: &str) -> Option<FirstError> {
     } else {
         own.or_else(after).or_else(before)
     };
-    Some(FirstError { text: explained(lines[line], near), place, line })
+    Some(FirstError { text: with_reason(lines[line], near), place, line })
 }
 
 /// Returns the text of an error line, with its reason if the tool prints the reason on a separate
 /// line.
-fn explained(line: &str, near: &[&str]) -> String {
+fn with_reason(line: &str, near: &[&str]) -> String {
     let line = line.trim();
     // Rust: thread 'a' panicked at src/lib.rs:12:9:
     if line.contains("panicked at") && line.ends_with(':') {
@@ -75,8 +75,8 @@ fn explained(line: &str, near: &[&str]) -> String {
     if let Some(text) = line.strip_prefix("E  ") {
         return text.trim().to_owned();
     }
-    const HEADINGS: [&str; 6] = ["--- FAIL", "FAIL:", "ERROR: test", "not ok ", "● ", "✕ "];
-    if !HEADINGS.iter().any(|heading| line.starts_with(heading)) {
+    const TEST_FAILURE_HEADINGS: [&str; 6] = ["--- FAIL", "FAIL:", "ERROR: test", "not ok ", "● ", "✕ "];
+    if !TEST_FAILURE_HEADINGS.iter().any(|heading| line.starts_with(heading)) {
         return line.to_owned();
     }
     let is_reason = |line: &&&str| {
@@ -91,7 +91,7 @@ fn explained(line: &str, near: &[&str]) -> String {
 
 /// Returns whether a line states an error by itself.
 fn states_error(line: &str) -> bool {
-    const BEGINNINGS: [&str; 25] = [
+    const ERROR_PREFIXES: [&str; 25] = [
         "error:",
         "error[",
         "error -",
@@ -118,7 +118,7 @@ fn states_error(line: &str) -> bool {
         "✕ ",
         "● ",
     ];
-    const INSIDE: [&str; 10] = [
+    const ERROR_SUBSTRINGS: [&str; 10] = [
         ": error:",
         ": error ",
         " - error ts",
@@ -130,16 +130,16 @@ fn states_error(line: &str) -> bool {
         "no such file or directory",
         "permission denied",
     ];
-    const NOTES: [&str; 6] =
+    const NON_ERROR_PREFIXES: [&str; 6] =
         ["warning", "note", "error: test failed", "error: could not compile", "● console", "npm error code"];
     let has_indent = line.starts_with([' ', '\t']);
     let line = line.trim_start_matches(|letter: char| letter.is_whitespace() || "|>*".contains(letter));
     let lower = line.to_lowercase();
-    if lower.is_empty() || NOTES.iter().any(|note| lower.starts_with(note)) {
+    if lower.is_empty() || NON_ERROR_PREFIXES.iter().any(|note| lower.starts_with(note)) {
         return false;
     }
-    BEGINNINGS.iter().any(|start| lower.starts_with(start))
-        || INSIDE.iter().any(|part| lower.contains(part))
+    ERROR_PREFIXES.iter().any(|start| lower.starts_with(start))
+        || ERROR_SUBSTRINGS.iter().any(|part| lower.contains(part))
         || names_exception(line)
         || (!has_indent && is_go_message(line))
         || is_lint_error(line)
@@ -213,7 +213,7 @@ fn place_in(line: &str) -> Option<String> {
         && let Some((file, rest)) = rest.split_once("\", line ")
     {
         let number: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        return Some(format!("{file}:{number}")).filter(|_| !is_foreign(file));
+        return Some(format!("{file}:{number}")).filter(|_| !is_runtime_place(file));
     }
     let separates = |letter: char| letter.is_whitespace() || "()[]{}\"'`,;<>".contains(letter);
     let words: Vec<&str> = line.split(separates).filter(|word| !word.is_empty()).collect();
@@ -223,7 +223,7 @@ fn place_in(line: &str) -> Option<String> {
         let file = parts.next().unwrap_or_default();
         let number = parts.next().filter(|part| is_number(part));
         let column = parts.next().filter(|part| is_number(part));
-        let is_file = is_file_name(file) && !is_foreign(word);
+        let is_file = is_file_name(file) && !is_runtime_place(word);
         match (is_file, number, column) {
             (true, Some(number), Some(column)) => return Some(format!("{file}:{number}:{column}")),
             (true, Some(number), None) => return Some(format!("{file}:{number}")),
@@ -239,7 +239,7 @@ fn place_in(line: &str) -> Option<String> {
     }
     // Node's require stack: - /work/src/a.js
     let file = line.trim().strip_prefix("- ")?;
-    (file.contains('/') && is_file_name(file) && !is_foreign(file)).then(|| file.to_owned())
+    (file.contains('/') && is_file_name(file) && !is_runtime_place(file)).then(|| file.to_owned())
 }
 
 fn is_number(text: &str) -> bool {
@@ -258,7 +258,7 @@ fn is_file_name(text: &str) -> bool {
 }
 
 /// Returns whether a place belongs to a language's runtime instead of the project.
-fn is_foreign(text: &str) -> bool {
+fn is_runtime_place(text: &str) -> bool {
     ["node:", "/rustc/", "/usr/lib/", "internal/", "site-packages/", "node_modules/"]
         .iter()
         .any(|part| text.contains(part))
@@ -313,17 +313,17 @@ pub fn excerpt(output: &str, max: usize) -> String {
 
 /// Returns the end of the last line that ends at `at` or before it; `at` itself if there is none.
 fn line_end(text: &str, at: usize) -> usize {
-    let at = boundary(text, at);
+    let at = char_boundary(text, at);
     text[..at].rfind('\n').map_or(at, |end| end + 1)
 }
 
 /// Returns the start of the first line that starts at `at` or after it; `at` itself if there is none.
 fn line_start(text: &str, at: usize) -> usize {
-    let at = boundary(text, at);
+    let at = char_boundary(text, at);
     text[at..].find('\n').map_or(at, |end| at + end + 1).min(text.len())
 }
 
-fn boundary(text: &str, at: usize) -> usize {
+fn char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;

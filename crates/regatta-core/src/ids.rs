@@ -154,25 +154,25 @@ macro_rules! name {
 }
 
 name!(/// A git repository under management, such as `shop`.
-    ProjectName, |text| slug("a project name", text, 64));
+    ProjectName, |text| check_slug("a project name", text, 64));
 name!(/// A named identity that can do work, such as `shop-dev/lead-amber-reef`; `/` separates parent from child.
 AgentName, |text| {
     const WHAT: &str = "an agent name";
     if text.len() > 200 {
         return Err(BadName::new(WHAT, text, "it is longer than 200 characters"));
     }
-    text.split('/').try_for_each(|part| slug(WHAT, part, 64))
+    text.split('/').try_for_each(|part| check_slug(WHAT, part, 64))
 });
 name!(/// A lead and its members, such as `harbour`.
-    TeamName, |text| slug("a team name", text, 64));
+    TeamName, |text| check_slug("a team name", text, 64));
 name!(/// A member of a team, such as `tom`; as an agent it is `harbour/tom`.
-    MemberName, |text| slug("a member's name", text, 64));
+    MemberName, |text| check_slug("a member's name", text, 64));
 name!(/// A process on some machine that executes attempts, such as `build-box`.
-    RunnerName, |text| slug("a runner name", text, 64));
+    RunnerName, |text| check_slug("a runner name", text, 64));
 name!(/// A channel of the bus: a plain name, or `@name` for messages to one agent.
 ChannelName, |text| {
     let plain = text.strip_prefix(['#', '@']).unwrap_or(text);
-    if text.starts_with('@') { AgentName::new(plain).map(|_| ()) } else { slug("a channel name", text, 100) }
+    if text.starts_with('@') { AgentName::new(plain).map(|_| ()) } else { check_slug("a channel name", text, 100) }
 });
 name!(/// A label on a message, such as `coord:merge`.
 Label, |text| {
@@ -222,7 +222,7 @@ BranchName, |text| {
 
 /// Checks that a text has only letters, digits, `-`, `_` and `.`, and starts with a letter or a
 /// digit.
-fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
+fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
     if text.is_empty() || text.len() > longest {
         return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
     }
@@ -240,9 +240,11 @@ fn slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadName> {
 pub struct Now {
     /// Milliseconds of the fleet clock. It only rises, counts while a daemon is up, and ignores
     /// changes of the machine's date. All deadlines are on this clock.
-    pub at: u64,
+    #[serde(rename = "at")]
+    pub fleet_ms: u64,
     /// Milliseconds since 1970, for people to read. No decision depends on it.
-    pub wall: u64,
+    #[serde(rename = "wall")]
+    pub unix_ms: u64,
 }
 
 #[cfg(test)]

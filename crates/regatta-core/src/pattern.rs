@@ -23,17 +23,17 @@ mod escape; // percent escapes in URIs
 
 /// Maximum length of a path pattern in bytes, without a final `/**`. The limit keeps the test for
 /// overlaps cheap.
-const LONGEST: usize = 1024;
+const MAX_PATTERN_BYTES: usize = 1024;
 /// Maximum number of segments of a path pattern.
-const DEEPEST: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 /// Maximum unescaped length of a URI's path in bytes: a project's name before the longest path
 /// pattern.
-const MAX_URI_PATH_BYTES: usize = 64 + 1 + LONGEST + "/**".len();
+const MAX_URI_PATH_BYTES: usize = 64 + 1 + MAX_PATTERN_BYTES + "/**".len();
 /// Maximum length of a URI's text in bytes: each byte of its path can be an escape of three
 /// characters.
 const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
 /// Maximum number of segments of a URI: a project's name before the deepest path pattern.
-const MAX_URI_SEGMENTS: usize = 1 + DEEPEST;
+const MAX_URI_SEGMENTS: usize = 1 + MAX_SEGMENTS;
 
 /// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -50,9 +50,9 @@ described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns
 
 /// Schemes whose URIs name exactly one thing. A wildcard there would claim things that nobody
 /// listed.
-const EXACT: [&str; 4] = ["agent", "respond", "message", "release"];
+const EXACT_SCHEMES: [&str; 4] = ["agent", "respond", "message", "release"];
 /// Schemes whose URIs may be patterns.
-const PATTERNED: [&str; 4] = ["file", "workspace", "port", "task"];
+const PATTERN_SCHEMES: [&str; 4] = ["file", "workspace", "port", "task"];
 
 impl Uri {
     /// Checks and normalises `text`.
@@ -68,8 +68,8 @@ impl Uri {
             "bead" => "task".to_owned(), // another word for a task
             other => other.to_owned(),
         };
-        let exact = EXACT.contains(&scheme.as_str());
-        if !exact && !PATTERNED.contains(&scheme.as_str()) {
+        let exact = EXACT_SCHEMES.contains(&scheme.as_str());
+        if !exact && !PATTERN_SCHEMES.contains(&scheme.as_str()) {
             return bad(
                 "its scheme is none of agent, task (or bead), respond, message, release, file, workspace, port",
             );
@@ -90,7 +90,7 @@ impl Uri {
     }
 
     /// Returns the URI of a path pattern in a project.
-    pub fn of_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
+    pub fn for_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
         Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
     }
 
@@ -101,32 +101,32 @@ impl Uri {
     }
 
     /// Returns the URI of a project's trunk. The claim on it is the fence of each move.
-    pub fn of_trunk(project: &ProjectName) -> Uri {
+    pub fn for_trunk(project: &ProjectName) -> Uri {
         Uri(format!("workspace://{project}/default").into())
     }
 
     /// Returns the URI of one port of the machine.
-    pub fn of_port(port: u16) -> Uri {
+    pub fn for_port(port: u16) -> Uri {
         Uri(format!("port://{port}").into())
     }
 
     /// Returns the URI of a task, which its attempt claims.
-    pub fn of_task(project: &ProjectName, task: TaskId) -> Uri {
+    pub fn for_task(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("task://{project}/{task}").into())
     }
 
     /// Returns the URI of a task's workspace.
-    pub fn of_workspace(project: &ProjectName, task: TaskId) -> Uri {
+    pub fn for_workspace(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("workspace://{project}/{task}").into())
     }
 
     /// Returns the URI of an agent's identity.
-    pub fn of_agent(agent: &AgentName) -> Uri {
+    pub fn for_agent(agent: &AgentName) -> Uri {
         Uri(format!("agent://{agent}").into())
     }
 
     /// Returns the URI of a project's releases. The claim on it makes releases one at a time.
-    pub fn of_release(project: &ProjectName) -> Uri {
+    pub fn for_release(project: &ProjectName) -> Uri {
         Uri(format!("release://{project}").into())
     }
 
@@ -141,7 +141,7 @@ impl Uri {
     }
 
     /// Returns whether the URI names exactly this task or its workspace.
-    pub fn is_of(&self, project: &ProjectName, task: TaskId) -> bool {
+    pub fn names_task(&self, project: &ProjectName, task: TaskId) -> bool {
         let Some((named, name)) = self.parts().1.split_once('/') else { return false };
         matches!(self.parts().0, "task" | "workspace") && named == project.as_str() && name.parse() == Ok(task)
     }
@@ -190,12 +190,12 @@ impl Uri {
     }
 
     /// Returns a value that sorts before each URI.
-    pub(crate) fn least() -> Uri {
+    pub(crate) fn smallest() -> Uri {
         Uri(Arc::from(""))
     }
 
     /// Returns the whole segments before the first wildcard.
-    pub(crate) fn literal(&self) -> &str {
+    pub(crate) fn literal_segments(&self) -> &str {
         self.literal_prefix()
     }
 
@@ -264,10 +264,10 @@ impl PathPattern {
         };
         // The stored pattern is measured, not the text, because a stored pattern must be accepted
         // again (D9).
-        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > LONGEST {
+        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > MAX_PATTERN_BYTES {
             return bad("it is longer than 1024 bytes");
         }
-        match check_path(&pattern, DEEPEST) {
+        match check_path(&pattern, MAX_SEGMENTS) {
             Ok(()) => Ok(PathPattern(pattern.into())),
             Err(why) => bad(why),
         }
@@ -305,7 +305,7 @@ impl PathPattern {
     /// Returns whether the pattern matches a literal path, in which `*` and `?` are plain
     /// characters.
     pub fn matches(&self, path: &str) -> bool {
-        let path: Vec<Segment> = path.split('/').map(Segment::literal).collect();
+        let path: Vec<PatternSegment> = path.split('/').map(PatternSegment::literal).collect();
         segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
@@ -359,8 +359,8 @@ fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
     segments_overlap(&segments(a, spelling), &segments(b, spelling))
 }
 
-fn segments(pattern: &str, spelling: Spelling) -> Vec<Segment<'_>> {
-    pattern.split('/').map(|segment| Segment::pattern(segment, spelling)).collect()
+fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<'_>> {
+    pattern.split('/').map(|segment| PatternSegment::pattern(segment, spelling)).collect()
 }
 
 /// The spelling of a pattern, which decides if `%` starts an escape.
@@ -374,55 +374,55 @@ enum Spelling {
 
 /// One segment of a path pattern.
 #[derive(Clone, Copy)]
-enum Segment<'a> {
+enum PatternSegment<'a> {
     /// `**`: any number of segments.
-    Deep,
+    AnyDepth,
     /// A name with `*` or `?`.
     Glob(&'a str, Spelling),
     /// A name without wildcards.
     Plain(&'a str, Spelling),
 }
 
-impl<'a> Segment<'a> {
-    fn pattern(text: &'a str, spelling: Spelling) -> Segment<'a> {
+impl<'a> PatternSegment<'a> {
+    fn pattern(text: &'a str, spelling: Spelling) -> PatternSegment<'a> {
         if text == "**" {
-            Segment::Deep
+            PatternSegment::AnyDepth
         } else if text.contains(['*', '?']) {
-            Segment::Glob(text, spelling)
+            PatternSegment::Glob(text, spelling)
         } else {
-            Segment::Plain(text, spelling)
+            PatternSegment::Plain(text, spelling)
         }
     }
 
-    fn literal(text: &'a str) -> Segment<'a> {
-        Segment::Plain(text, Spelling::Raw)
+    fn literal(text: &'a str) -> PatternSegment<'a> {
+        PatternSegment::Plain(text, Spelling::Raw)
     }
 
-    fn meets(self, other: Segment) -> bool {
+    fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
-            (Segment::Deep, _) | (_, Segment::Deep) => true,
+            (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
             // Both are raw or both are canonical, so equal names have equal texts.
-            (Segment::Plain(a, _), Segment::Plain(b, _)) => a == b,
-            _ => globs_meet(&self.tokens(), &other.tokens()),
+            (PatternSegment::Plain(a, _), PatternSegment::Plain(b, _)) => a == b,
+            _ => globs_overlap(&self.tokens(), &other.tokens()),
         }
     }
 
-    fn tokens(self) -> Vec<Token> {
+    fn tokens(self) -> Vec<GlobToken> {
         let wildcard = |raw: char, symbol: Symbol| match raw {
-            '*' => Token::Star,
-            '?' => Token::Any,
-            _ => Token::One(symbol),
+            '*' => GlobToken::Star,
+            '?' => GlobToken::Any,
+            _ => GlobToken::One(symbol),
         };
         match self {
-            Segment::Deep => vec![Token::Star],
-            Segment::Plain(text, Spelling::Raw) => text.chars().map(|raw| Token::One(Symbol::from_char(raw))).collect(),
-            Segment::Plain(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(_, symbol)| Token::One(symbol)).collect()
+            PatternSegment::AnyDepth => vec![GlobToken::Star],
+            PatternSegment::Plain(text, Spelling::Raw) => text.chars().map(|raw| GlobToken::One(Symbol::from_char(raw))).collect(),
+            PatternSegment::Plain(text, Spelling::Escaped) => {
+                escape::symbols(text).map(|(_, symbol)| GlobToken::One(symbol)).collect()
             }
-            Segment::Glob(text, Spelling::Raw) => {
+            PatternSegment::Glob(text, Spelling::Raw) => {
                 text.chars().map(|raw| wildcard(raw, Symbol::from_char(raw))).collect()
             }
-            Segment::Glob(text, Spelling::Escaped) => {
+            PatternSegment::Glob(text, Spelling::Escaped) => {
                 escape::symbols(text).map(|(raw, symbol)| wildcard(raw, symbol)).collect()
             }
         }
@@ -430,35 +430,35 @@ impl<'a> Segment<'a> {
 }
 
 /// Returns whether two lists of segments match a common path.
-fn segments_overlap(a: &[Segment], b: &[Segment]) -> bool {
-    product(
+fn segments_overlap(a: &[PatternSegment], b: &[PatternSegment]) -> bool {
+    has_common_text(
         a.len(),
         b.len(),
-        |i| matches!(a[i], Segment::Deep),
-        |j| matches!(b[j], Segment::Deep),
-        |i, j| a[i].meets(b[j]),
+        |i| matches!(a[i], PatternSegment::AnyDepth),
+        |j| matches!(b[j], PatternSegment::AnyDepth),
+        |i, j| a[i].overlaps(b[j]),
     )
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Token {
+enum GlobToken {
     One(Symbol),
     Any,
     Star,
 }
 
-fn globs_meet(a: &[Token], b: &[Token]) -> bool {
+fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     let meet = |i: usize, j: usize| match (a[i], b[j]) {
-        (Token::One(x), Token::One(y)) => x == y,
+        (GlobToken::One(x), GlobToken::One(y)) => x == y,
         _ => true,
     };
-    product(a.len(), b.len(), |i| a[i] == Token::Star, |j| b[j] == Token::Star, meet)
+    has_common_text(a.len(), b.len(), |i| a[i] == GlobToken::Star, |j| b[j] == GlobToken::Star, meet)
 }
 
 /// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
 /// `row[j]` is true if the state (i, j) can be reached. The `star` functions mark steps that repeat
 /// any number of times.
-fn product(
+fn has_common_text(
     n: usize,
     m: usize,
     star_a: impl Fn(usize) -> bool,
@@ -653,7 +653,7 @@ mod tests {
     #[test]
     fn d9_a_percent_sign_in_a_file_name_is_an_ordinary_character() {
         let project = ProjectName::new("p").unwrap();
-        let claim = |path: &str| Uri::of_file(&project, &PathPattern::new(path).unwrap());
+        let claim = |path: &str| Uri::for_file(&project, &PathPattern::new(path).unwrap());
         for (path, text) in [
             ("web/50% off/index.html", "file://p/web/50%25 off/index.html"),
             ("docs/100%.md", "file://p/docs/100%25.md"),
@@ -680,7 +680,7 @@ mod tests {
         for text in [&long, &percent, &folder, &deep, &whole, &"ä".repeat(512)] {
             let pattern = PathPattern::new(text).unwrap();
             assert_eq!(PathPattern::new(pattern.as_str()), Ok(pattern.clone()));
-            let claim = Uri::of_file(&project, &pattern);
+            let claim = Uri::for_file(&project, &pattern);
             assert_eq!(Uri::new(claim.as_str()), Ok(claim));
         }
         assert!(PathPattern::new(&"x".repeat(1025)).is_err() && PathPattern::new(&"d/".repeat(64)).is_err());
@@ -770,12 +770,12 @@ mod tests {
             let project = ProjectName::new("p").unwrap();
             let patterns: Vec<PathPattern> = [a, b, c].iter().filter_map(|text| PathPattern::new(text).ok()).collect();
             for one in &patterns {
-                let claim = Uri::of_file(&project, one);
+                let claim = Uri::for_file(&project, one);
                 prop_assert_eq!(&PathPattern::new(one.as_str()).unwrap(), one);
                 prop_assert_eq!(&Uri::new(claim.as_str()).unwrap(), &claim);
                 prop_assert_eq!(&claim.file_pattern(&project).unwrap(), one);
                 for other in &patterns {
-                    let overlap = claim.overlaps(&Uri::of_file(&project, other));
+                    let overlap = claim.overlaps(&Uri::for_file(&project, other));
                     prop_assert_eq!(overlap, one.overlaps(other), "{} {}", one, other);
                 }
             }

@@ -29,12 +29,12 @@ pub const PROVIDERS: &[(&str, &[&str])] = &[
 
 /// Returns a provider's own name for any of its names and spellings, or `name` if no provider has it.
 pub fn canonical(name: &str) -> &str {
-    known(name).unwrap_or(name)
+    known_provider(name).unwrap_or(name)
 }
 
 /// Returns whether any provider has this name.
 pub fn is_known(name: &str) -> bool {
-    known(name).is_some()
+    known_provider(name).is_some()
 }
 
 /// Returns whether two names stand for the same provider.
@@ -46,18 +46,18 @@ pub fn is_same(left: &str, right: &str) -> bool {
 pub fn nearest(name: &str) -> Option<&'static str> {
     let all: Vec<&'static str> =
         PROVIDERS.iter().flat_map(|(own, others)| others.iter().copied().chain([*own])).collect();
-    crate::spelling::nearest(name, &all).map(|found| known(found).unwrap_or(found))
+    crate::spelling::nearest(name, &all).map(|found| known_provider(found).unwrap_or(found))
 }
 
-fn known(name: &str) -> Option<&'static str> {
+fn known_provider(name: &str) -> Option<&'static str> {
     let has_name = |(own, others): &&(&'static str, &'static [&'static str])| {
-        std::iter::once(own).chain(others.iter()).any(|candidate| folded(candidate).eq(folded(name)))
+        std::iter::once(own).chain(others.iter()).any(|candidate| comparable_chars(candidate).eq(comparable_chars(name)))
     };
     PROVIDERS.iter().find(has_name).map(|(own, _)| *own)
 }
 
 /// Returns the characters by which names are compared.
-fn folded(name: &str) -> impl Iterator<Item = char> {
+fn comparable_chars(name: &str) -> impl Iterator<Item = char> {
     name.chars().filter(|c| !matches!(c, '-' | '_' | '.' | ' ')).flat_map(char::to_lowercase)
 }
 
@@ -89,7 +89,7 @@ mod tests {
     fn no_name_belongs_to_two_providers() {
         let mut all: Vec<String> = PROVIDERS
             .iter()
-            .flat_map(|(own, others)| others.iter().chain([own]).map(|name| folded(name).collect()))
+            .flat_map(|(own, others)| others.iter().chain([own]).map(|name| comparable_chars(name).collect()))
             .collect();
         let count = all.len();
         all.sort_unstable();

@@ -5,21 +5,21 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::claim::Owner;
+use crate::claim::ClaimOwner;
 use crate::command::Actor;
 use crate::ids::{
     AgentName, ApprovalId, AttemptId, ClaimId, LandingId, MissionId, ProjectName, RequestKey, RunnerName, TaskId,
     TeamName,
 };
 use crate::pattern::Uri;
-use crate::task::Status;
+use crate::task::TaskStatus;
 
 /// The holder of a claim that conflicts with a requested one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Holder {
+pub struct ClaimHolder {
     pub claim: Option<ClaimId>,
-    pub owner: Owner,
+    pub owner: ClaimOwner,
     pub uri: Uri,
     /// Milliseconds until the claim expires, if it does; a lower bound, because it may be renewed.
     pub ends_in_ms: Option<u64>,
@@ -28,7 +28,7 @@ pub struct Holder {
 
 /// The class of a refusal, which decides the exit code and the HTTP status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
+pub enum RefusalClass {
     /// The request itself is wrong: exit 2, HTTP 400.
     Usage,
     /// The request names something that does not exist: exit 1, HTTP 404.
@@ -56,10 +56,10 @@ pub enum Refusal {
         hint: String,
     },
     ClaimHeld {
-        holders: Vec<Holder>,
+        holders: Vec<ClaimHolder>,
     },
     Deadlock {
-        cycle: Vec<Owner>,
+        cycle: Vec<ClaimOwner>,
     },
     ClaimEnded {
         claim: ClaimId,
@@ -95,7 +95,8 @@ pub enum Refusal {
         team: TeamName,
         cannot: String,
     },
-    AlreadyThere {
+    #[serde(rename = "already_there")]
+    AlreadyExists {
         what: String,
     },
     InUse {
@@ -114,14 +115,15 @@ pub enum Refusal {
         running: u32,
         max: u32,
     },
-    Illegal {
+    #[serde(rename = "illegal")]
+    IllegalTransition {
         task: TaskId,
-        from: Status,
-        to: Status,
+        from: TaskStatus,
+        to: TaskStatus,
     },
     Finished {
         task: TaskId,
-        status: Status,
+        status: TaskStatus,
     },
     StaleAttempt {
         task: TaskId,
@@ -137,11 +139,11 @@ pub enum Refusal {
     },
     NothingToLand {
         task: TaskId,
-        status: Status,
+        status: TaskStatus,
     },
     NothingToUndo {
         task: TaskId,
-        status: Status,
+        status: TaskStatus,
     },
     PersonNeeded {
         task: TaskId,
@@ -159,10 +161,13 @@ pub enum Refusal {
     },
     Changed {
         what: String,
-        since: u64,
-        at: u64,
+        #[serde(rename = "since")]
+        seen_revision: u64,
+        #[serde(rename = "at")]
+        current_revision: u64,
     },
-    TakenBack {
+    #[serde(rename = "taken_back")]
+    AlreadyUndone {
         task: TaskId,
         by: TaskId,
         has_landed: bool,
@@ -172,7 +177,7 @@ pub enum Refusal {
 impl Refusal {
     /// Returns the refusal as `by` should read it: an agent that is itself at capacity gets its own
     /// message.
-    pub(crate) fn told_to(self, by: &Actor) -> Refusal {
+    pub(crate) fn addressed_to(self, by: &Actor) -> Refusal {
         match self {
             Refusal::AtCapacity { agent, running, max } if *by == Actor::Agent(agent.clone()) => {
                 Refusal::NoCapacity { running, max }
@@ -209,12 +214,12 @@ impl Refusal {
             Refusal::NoSuchLanding { .. } => "no_such_landing",
             Refusal::NoSuchTeam { .. } => "no_such_team",
             Refusal::TeamRuns { .. } => "team_runs",
-            Refusal::AlreadyThere { .. } => "already_exists",
+            Refusal::AlreadyExists { .. } => "already_exists",
             Refusal::InUse { .. } => "in_use",
             Refusal::AtCapacity { .. } => "at_capacity",
             Refusal::RunByRegatta { .. } => "run_by_regatta",
             Refusal::NoCapacity { .. } => "no_capacity",
-            Refusal::Illegal { .. } => "illegal_transition",
+            Refusal::IllegalTransition { .. } => "illegal_transition",
             Refusal::Finished { .. } => "already_finished",
             Refusal::StaleAttempt { .. } => "stale_attempt",
             Refusal::Changed { .. } => "changed",
@@ -222,7 +227,7 @@ impl Refusal {
             Refusal::NotOffered { .. } => "not_offered",
             Refusal::NothingToLand { .. } => "nothing_to_land",
             Refusal::NothingToUndo { .. } => "nothing_to_undo",
-            Refusal::TakenBack { .. } => "taken_back",
+            Refusal::AlreadyUndone { .. } => "taken_back",
             Refusal::PersonNeeded { .. } => "person_needed",
             Refusal::StaleLanding { .. } => "stale_landing",
             Refusal::KeyReused { .. } => "key_reused",
@@ -231,9 +236,9 @@ impl Refusal {
     }
 
     /// Returns the class, which decides the exit code and the HTTP status.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> RefusalClass {
         match self {
-            Refusal::Invalid { .. } | Refusal::Cycle { .. } => Class::Usage,
+            Refusal::Invalid { .. } | Refusal::Cycle { .. } => RefusalClass::Usage,
             Refusal::Missing { .. }
             | Refusal::NoSuchProject { .. }
             | Refusal::NoSuchAgent { .. }
@@ -241,7 +246,7 @@ impl Refusal {
             | Refusal::NoSuchRunner { .. }
             | Refusal::NoSuchMission { .. }
             | Refusal::NoSuchTeam { .. }
-            | Refusal::NoSuchLanding { .. } => Class::Missing,
+            | Refusal::NoSuchLanding { .. } => RefusalClass::Missing,
             Refusal::ClaimHeld { .. }
             | Refusal::Deadlock { .. }
             | Refusal::ClaimEnded { .. }
@@ -251,25 +256,25 @@ impl Refusal {
             | Refusal::StaleLanding { .. }
             | Refusal::KeyReused { .. }
             | Refusal::AlreadyAnswered { .. }
-            | Refusal::AlreadyThere { .. }
+            | Refusal::AlreadyExists { .. }
             | Refusal::TeamRuns { .. }
-            | Refusal::InUse { .. } => Class::Conflict,
-            Refusal::Changed { .. } => Class::Changed,
+            | Refusal::InUse { .. } => RefusalClass::Conflict,
+            Refusal::Changed { .. } => RefusalClass::Changed,
             Refusal::AtCapacity { .. }
             | Refusal::RunByRegatta { .. }
             | Refusal::NoCapacity { .. }
-            | Refusal::Illegal { .. }
+            | Refusal::IllegalTransition { .. }
             | Refusal::Finished { .. }
             | Refusal::NotOffered { .. }
             | Refusal::NothingToLand { .. }
             | Refusal::NothingToUndo { .. }
-            | Refusal::TakenBack { .. }
-            | Refusal::PersonNeeded { .. } => Class::State,
+            | Refusal::AlreadyUndone { .. }
+            | Refusal::PersonNeeded { .. } => RefusalClass::State,
         }
     }
 
     /// Returns whether the same request may succeed later without a change.
-    pub fn retryable(&self) -> bool {
+    pub fn is_retryable(&self) -> bool {
         matches!(
             self,
             Refusal::ClaimHeld { .. }
@@ -280,18 +285,18 @@ impl Refusal {
     }
 
     /// Returns the id of the item that the refusal is about, if there is one.
-    pub fn about(&self) -> Option<String> {
+    pub fn subject_id(&self) -> Option<String> {
         match self {
             Refusal::ClaimHeld { holders } => holders.first().and_then(|it| it.claim).map(|it| it.to_string()),
             Refusal::ClaimEnded { claim } | Refusal::StaleClaimToken { claim } => Some(claim.to_string()),
             Refusal::NoSuchTask { task }
-            | Refusal::Illegal { task, .. }
+            | Refusal::IllegalTransition { task, .. }
             | Refusal::Finished { task, .. }
             | Refusal::StaleAttempt { task, .. }
             | Refusal::NotOffered { task, .. }
             | Refusal::NothingToLand { task, .. }
             | Refusal::NothingToUndo { task, .. }
-            | Refusal::TakenBack { task, .. }
+            | Refusal::AlreadyUndone { task, .. }
             | Refusal::PersonNeeded { task, .. } => Some(task.to_string()),
             Refusal::AtCapacity { agent, .. } | Refusal::NoSuchAgent { agent } | Refusal::RunByRegatta { agent } => {
                 Some(agent.to_string())
@@ -337,7 +342,7 @@ impl Refusal {
                 format!("team {team} is running, so this cannot be done now: {cannot}")
             }
             Refusal::NoSuchLanding { landing } => format!("there is no landing {landing} in the queue"),
-            Refusal::AlreadyThere { what } => format!("{what} already exists with different settings"),
+            Refusal::AlreadyExists { what } => format!("{what} already exists with different settings"),
             Refusal::InUse { what, by } => format!("{what} is in use by {by}"),
             Refusal::AtCapacity { agent, running, max } => {
                 format!("Agent \"{agent}\" is at capacity ({running}/{max} tasks)")
@@ -348,14 +353,14 @@ impl Refusal {
             Refusal::NoCapacity { running, max } => {
                 format!("You have no capacity ({running}/{max} tasks). Complete a task first.")
             }
-            Refusal::Illegal { task, from, to } if from.word() == to.word() => {
+            Refusal::IllegalTransition { task, from, to } if from.label() == to.label() => {
                 format!("{task} {}, and this cannot change it", from.phrase())
             }
-            Refusal::Illegal { task, from, to } => {
-                format!("{task} {}, and cannot become {}", from.phrase(), to.word())
+            Refusal::IllegalTransition { task, from, to } => {
+                format!("{task} {}, and cannot become {}", from.phrase(), to.label())
             }
-            Refusal::Finished { task, status } => format!("{task} {}", status.already()),
-            Refusal::Changed { what, since, at } => {
+            Refusal::Finished { task, status } => format!("{task} {}", status.already_phrase()),
+            Refusal::Changed { what, seen_revision: since, current_revision: at } => {
                 format!("{what} changed at revision {at}; you have seen it only up to revision {since}")
             }
             Refusal::StaleAttempt { task, attempt, live: Some(live) } => {
@@ -375,8 +380,8 @@ impl Refusal {
             Refusal::NothingToUndo { task, status } => {
                 format!("{task} {} and has nothing on the trunk to undo", status.phrase())
             }
-            Refusal::TakenBack { task, by, has_landed: true } => format!("{task} landed, and {by} undid it"),
-            Refusal::TakenBack { task, by, has_landed: false } => format!("{by} is already undoing {task}"),
+            Refusal::AlreadyUndone { task, by, has_landed: true } => format!("{task} landed, and {by} undid it"),
+            Refusal::AlreadyUndone { task, by, has_landed: false } => format!("{by} is already undoing {task}"),
             Refusal::PersonNeeded { task, reason } => format!("an agent cannot approve {task}: {reason}"),
             Refusal::KeyReused { key } => format!("the request key {key} was used for another request"),
             Refusal::AlreadyAnswered { approval, by } => format!("{approval} was answered by {by}"),
@@ -413,7 +418,7 @@ impl Refusal {
                 "stop it, edit it, launch it again: regatta team stop {team}, regatta team edit {team}, regatta team \
                  relaunch {team}"
             ),
-            Refusal::AlreadyThere { .. } => "choose another name, or change the existing one".into(),
+            Refusal::AlreadyExists { .. } => "choose another name, or change the existing one".into(),
             Refusal::InUse { .. } => "wait until that has ended, or stop it: regatta stop".into(),
             Refusal::AtCapacity { .. } => {
                 "offer it (--offer), queue it (--queue), or wait until a task has finished".into()
@@ -423,7 +428,7 @@ impl Refusal {
                  --by-hand"
             ),
             Refusal::NoCapacity { .. } => "finish one with regatta task finish, or raise max_tasks".into(),
-            Refusal::Illegal { task, .. } => format!("see where it is: regatta show {task}"),
+            Refusal::IllegalTransition { task, .. } => format!("see where it is: regatta show {task}"),
             Refusal::Finished { task, .. } => format!("see what it did: regatta show {task}"),
             Refusal::Changed { what, .. } => format!("look at it again: regatta show {what}"),
             Refusal::StaleAttempt { .. } => "stop working on it and poll again: regatta task poll".into(),
@@ -432,8 +437,8 @@ impl Refusal {
             Refusal::NothingToLand { task, .. } => format!("see why: regatta why {task}"),
             Refusal::PersonNeeded { task, .. } => format!("ask a person: regatta land {task}"),
             Refusal::NothingToUndo { task, .. } => format!("see what it did: regatta show {task}"),
-            Refusal::TakenBack { by, has_landed: true, .. } => format!("to bring it back: regatta undo {by}"),
-            Refusal::TakenBack { by, has_landed: false, .. } => format!("see how far that is: regatta why {by}"),
+            Refusal::AlreadyUndone { by, has_landed: true, .. } => format!("to bring it back: regatta undo {by}"),
+            Refusal::AlreadyUndone { by, has_landed: false, .. } => format!("see how far that is: regatta why {by}"),
             Refusal::KeyReused { .. } => "use a new key for each request".into(),
             Refusal::AlreadyAnswered { .. } => "see what is open: regatta inbox".into(),
             Refusal::StaleLanding { .. } => "see the queue with regatta queue".into(),

@@ -1,7 +1,7 @@
 //! Suggestions for misspelt words.
 
 /// The number of characters of a word that are compared.
-const MAX_CHARS: usize = 64;
+const MAX_COMPARED_CHARS: usize = 64;
 
 /// Returns the known word nearest to `word`, if one is near enough to be suggested.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
@@ -14,7 +14,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 /// Returns the known field or word that was most likely meant, from a deserializer's message about an unknown one.
 ///
 /// Serde lists what it expects: ``unknown field `frob`, expected one of `from`, `to` ``.
-pub fn meant(message: &str) -> Option<&str> {
+pub fn meant_word(message: &str) -> Option<&str> {
     let listed = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"))?.1;
     let mut words = listed.split('`').step_by(2);
     let written = words.next()?;
@@ -25,7 +25,7 @@ pub fn meant(message: &str) -> Option<&str> {
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, a) in left.chars().take(MAX_CHARS).enumerate() {
+    for (line, a) in left.chars().take(MAX_COMPARED_CHARS).enumerate() {
         let mut corner = std::mem::replace(&mut row[0], line + 1);
         for (column, b) in right.iter().enumerate() {
             let replaced = corner + usize::from(a != *b);
@@ -64,7 +64,7 @@ mod tests {
             ("unknown field `frob`, expected one of `mode`, `review`", None),
             ("invalid type: string", None),
         ] {
-            assert_eq!(meant(message), field, "{message}");
+            assert_eq!(meant_word(message), field, "{message}");
         }
     }
 }

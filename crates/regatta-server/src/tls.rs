@@ -27,7 +27,7 @@ impl std::fmt::Debug for Tls {
 
 impl Tls {
     /// Reads a certificate with its chain, and its key. Errors are found before the server listens.
-    pub fn read(certificate: &Path, key: &Path) -> io::Result<Tls> {
+    pub fn from_files(certificate: &Path, key: &Path) -> io::Result<Tls> {
         let bad =
             |path: &Path, why: String| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {why}", path.display()));
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
-use regatta_core::bus::Post;
-use regatta_core::claim::{Acquire, Acquired, Mode, Owner};
-use regatta_core::command::{Actor, Command, Outcome, Request, decide};
+use regatta_core::bus::PostMessage;
+use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
+use regatta_core::command::{Actor, Command, CommandOutcome, Request, decide};
 use regatta_core::ids::{AgentName, BranchName, ChannelName, Label, Now, ProjectName};
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
-use regatta_core::task::{Add, How};
-use regatta_engine::ports::store::{Batch, MessageFilter, Store, TaskFilter};
+use regatta_core::task::{AddTask, AssignMode};
+use regatta_engine::ports::store::{StoreBatch, MessageFilter, Store, TaskFilter};
 use regatta_store::SqliteStore;
 
 struct World {
@@ -24,8 +24,8 @@ struct World {
 }
 
 impl World {
-    fn decide_into(&mut self, batch: &mut Batch, command: Command) -> Outcome {
-        self.now.at += 1;
+    fn decide_into(&mut self, batch: &mut StoreBatch, command: Command) -> CommandOutcome {
+        self.now.fleet_ms += 1;
         let done = decide(&self.board, &Request { by: self.by.clone(), key: None, command }, self.now).unwrap();
         self.board = done.board;
         batch.meta = self.board.meta();
@@ -35,8 +35,8 @@ impl World {
         done.outcome
     }
 
-    fn batch(&self) -> Batch {
-        Batch { after: self.board.revision, meta: self.board.meta(), ..Batch::default() }
+    fn batch(&self) -> StoreBatch {
+        StoreBatch { base_revision: self.board.revision, meta: self.board.meta(), ..StoreBatch::default() }
     }
 }
 
@@ -45,20 +45,20 @@ fn main() {
     let synced = tempfile::tempdir_in(given.clone().unwrap_or_else(std::env::temp_dir)).unwrap();
     for (what, directory) in [("memory file system", tempfile::tempdir_in("/dev/shm").unwrap()), ("disk", synced)] {
         for size in [1, 64, 256, 512] {
-            claims(what, &directory.path().join(format!("claims-{size}.db")), size);
+            measure_claims(what, &directory.path().join(format!("claims-{size}.db")), size);
         }
     }
     let directory = tempfile::tempdir_in(given.unwrap_or_else(std::env::temp_dir)).unwrap();
-    tasks(&directory.path().join("tasks.db"));
-    messages(&directory.path().join("messages.db"));
+    measure_tasks(&directory.path().join("tasks.db"));
+    measure_messages(&directory.path().join("messages.db"));
 }
 
 /// Measures commits in which half of the operations are grants and half are releases of earlier
 /// grants.
-fn claims(what: &str, path: &Path, size: usize) {
+fn measure_claims(what: &str, path: &Path, size: usize) {
     let mut store = SqliteStore::open(path).unwrap();
     let by = Actor::Agent(AgentName::new("shop-dev/worker-1").unwrap());
-    let mut world = World { board: Board::default(), now: Now { at: 1, wall: 1_700_000_000_000 }, by };
+    let mut world = World { board: Board::default(), now: Now { fleet_ms: 1, unix_ms: 1_700_000_000_000 }, by };
     let operations = if size == 1 { 2_000 } else { 60_000 };
     let mut held = std::collections::VecDeque::new();
     let (mut spent, mut deciding, mut count) = (Duration::ZERO, Duration::ZERO, 0);
@@ -72,10 +72,10 @@ fn claims(what: &str, path: &Path, size: usize) {
                 world.decide_into(&mut batch, Command::Release { claim, token });
             } else {
                 let uris = vec![Uri::new(&format!("file://shop/src/module-{}/file.rs", count)).unwrap()];
-                let owner = Owner::Agent(AgentName::new("shop-dev/worker-1").unwrap());
+                let owner = ClaimOwner::Agent(AgentName::new("shop-dev/worker-1").unwrap());
                 let ask =
-                    Acquire { owner, uris, mode: Mode::Exclusive, ttl_ms: 60_000, wait_ms: 0, memo: "editing".into() };
-                let Outcome::Claim(Acquired::Granted { claim, token, .. }) =
+                    Acquire { owner, uris, mode: ClaimMode::Exclusive, ttl_ms: 60_000, wait_ms: 0, memo: "editing".into() };
+                let CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) =
                     world.decide_into(&mut batch, Command::Acquire(ask))
                 else {
                     panic!()
@@ -92,18 +92,18 @@ fn claims(what: &str, path: &Path, size: usize) {
     println!("{what}: batches of {size:>3}: {:6.2} µs per claim stored, {:5.2} µs decided", per(spent), per(deciding));
 }
 
-fn tasks(path: &Path) {
+fn measure_tasks(path: &Path) {
     let mut store = SqliteStore::open(path).unwrap();
     let mut world =
-        World { board: Board::default(), now: Now { at: 1, wall: 1_700_000_000_000 }, by: Actor::Person("ann".into()) };
+        World { board: Board::default(), now: Now { fleet_ms: 1, unix_ms: 1_700_000_000_000 }, by: Actor::Person("ann".into()) };
     let mut batch = world.batch();
-    let add = project::Add {
+    let add = project::AddProject {
         name: ProjectName::new("shop").unwrap(),
         location: "/src/shop".into(),
         trunk: BranchName::new("main").unwrap(),
         validation: vec!["make test".into()],
         validation_timeout_ms: 60_000,
-        settings: project::Settings::default(),
+        settings: project::ProjectSettings::default(),
     };
     world.decide_into(&mut batch, Command::AddProject(add));
     store.commit(&batch).unwrap();
@@ -111,7 +111,7 @@ fn tasks(path: &Path) {
         let mut batch = world.batch();
         for nth in 0..100 {
             let number = hundred * 100 + nth;
-            let task = Add {
+            let task = AddTask {
                 project: ProjectName::new("shop").unwrap(),
                 subject: format!("Make part {number} of the shop work"),
                 description: "As a customer I want this part to work, so that I can buy what it sells. ".repeat(4),
@@ -129,7 +129,7 @@ fn tasks(path: &Path) {
                 alias: None,
                 backlog: false,
             };
-            world.decide_into(&mut batch, Command::AddTask { task, assign: None, how: How::Direct });
+            world.decide_into(&mut batch, Command::AddTask { task, assign: None, how: AssignMode::Direct });
         }
         store.commit(&batch).unwrap();
     }
@@ -156,15 +156,15 @@ fn tasks(path: &Path) {
     println!("  backup {:?}", began.elapsed());
     let began = Instant::now();
     let filter =
-        TaskFilter { statuses: vec![regatta_core::task::Status::Unassigned], limit: 50, ..TaskFilter::default() };
+        TaskFilter { statuses: vec![regatta_core::task::TaskStatus::Unassigned], limit: 50, ..TaskFilter::default() };
     assert_eq!(store.history().tasks(&filter).unwrap().len(), 50);
     println!("  50 unassigned tasks {:?}", began.elapsed());
 }
 
-fn messages(path: &Path) {
+fn measure_messages(path: &Path) {
     let mut store = SqliteStore::open(path).unwrap();
     let mut world =
-        World { board: Board::default(), now: Now { at: 1, wall: 1_700_000_000_000 }, by: Actor::Person("ann".into()) };
+        World { board: Board::default(), now: Now { fleet_ms: 1, unix_ms: 1_700_000_000_000 }, by: Actor::Person("ann".into()) };
     let label = |it: &str| Label::new(it).unwrap();
     let mut number = 0;
     for _ in 0..1_000 {
@@ -177,7 +177,7 @@ fn messages(path: &Path) {
             }
             let channel = ChannelName::new(if number % 50_000 == 3 { "quiet" } else { "general" }).unwrap();
             let text = format!("Message {number} says something of a usual length to @worker-{}.", number % 100);
-            world.decide_into(&mut batch, Command::Post(Post { channel, text, labels, reply_to: None }));
+            world.decide_into(&mut batch, Command::Post(PostMessage { channel, text, labels, reply_to: None }));
         }
         store.commit(&batch).unwrap();
     }

@@ -7,11 +7,11 @@
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::words::Fault;
+use crate::errors::StoreFault;
 
 /// Escapes the percent signs in the claims of manifests, in rows and in events alike, so that
 /// folding the events still gives the rows (D4).
-pub(crate) fn escape_claims(change: &Connection) -> Result<(), Fault> {
+pub(crate) fn escape_claims(change: &Connection) -> Result<(), StoreFault> {
     for (table, key) in [("claims", "id"), ("events", "revision")] {
         let sql = format!("SELECT {key}, body FROM {table} WHERE instr(body, 'file://') > 0 AND instr(body, '%') > 0");
         let mut statement = change.prepare(&sql)?;

@@ -7,7 +7,7 @@ use anyhow::Context;
 
 /// One line of a source file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum SourceLine {
     Blank,
     /// A line with nothing but a comment: its text without the slashes.
     Comment(String),
@@ -21,7 +21,7 @@ pub(super) struct SourceFile {
     pub(super) path: String,
     /// Directory below `crates/`, or `xtask`.
     pub(super) crate_name: String,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<SourceLine>,
 }
 
 impl SourceFile {
@@ -34,12 +34,12 @@ impl SourceFile {
     }
 }
 
-fn parse_line(line: &str) -> Line {
+fn parse_line(line: &str) -> SourceLine {
     let trimmed = line.trim();
     match trimmed.strip_prefix("//") {
-        _ if trimmed.is_empty() => Line::Blank,
-        Some(comment) => Line::Comment(comment.trim_start_matches(['/', '!']).trim().to_owned()),
-        None => Line::Code(line.to_owned()),
+        _ if trimmed.is_empty() => SourceLine::Blank,
+        Some(comment) => SourceLine::Comment(comment.trim_start_matches(['/', '!']).trim().to_owned()),
+        None => SourceLine::Code(line.to_owned()),
     }
 }
 
@@ -47,24 +47,24 @@ fn parse_line(line: &str) -> Line {
 pub(super) fn source_files(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
     let mut paths = Vec::new();
     for top in ["crates", "xtask"] {
-        collect(&root.join(top), &mut paths)?;
+        collect_paths(&root.join(top), &mut paths)?;
     }
     paths.sort();
-    paths.iter().map(|path| read(root, path)).collect()
+    paths.iter().map(|path| read_source(root, path)).collect()
 }
 
-fn read(root: &Path, path: &Path) -> anyhow::Result<SourceFile> {
+fn read_source(root: &Path, path: &Path) -> anyhow::Result<SourceFile> {
     let text = fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
     let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
     Ok(SourceFile::parse(&name, &text))
 }
 
-fn collect(dir: &Path, found: &mut Vec<std::path::PathBuf>) -> anyhow::Result<()> {
+fn collect_paths(dir: &Path, found: &mut Vec<std::path::PathBuf>) -> anyhow::Result<()> {
     for entry in fs::read_dir(dir).with_context(|| format!("could not read {}", dir.display()))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default();
         if path.is_dir() && name != "target" {
-            collect(&path, found)?;
+            collect_paths(&path, found)?;
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             found.push(path);
         }

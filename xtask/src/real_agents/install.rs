@@ -6,13 +6,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 
-use super::programs::{self, NODE, Program};
+use super::programs::{self, NODE, NpmProgram};
 
 /// The installed programs, and the reasons why others are missing.
-pub(crate) struct Installed {
+pub(crate) struct InstalledPrograms {
     pub(crate) dir: PathBuf,
     /// The wanted programs that are installed, in the order of the table.
-    pub(crate) programs: Vec<&'static Program>,
+    pub(crate) programs: Vec<&'static NpmProgram>,
     pub(crate) missing: BTreeMap<&'static str, String>,
     /// The version of Node.
     pub(crate) node: String,
@@ -20,25 +20,25 @@ pub(crate) struct Installed {
 
 /// Installs missing programs. A program that cannot be installed is listed with the reason. Node is
 /// required.
-pub(crate) fn install(dir: &Path, wanted: &[&'static Program]) -> anyhow::Result<Installed> {
+pub(crate) fn install_programs(dir: &Path, wanted: &[&'static NpmProgram]) -> anyhow::Result<InstalledPrograms> {
     std::fs::create_dir_all(dir)?;
-    get(dir, &NODE).context("could not install node@22; check that `npm` works")?;
-    let node = said(&NODE.entry(dir)).context("could not run the installed node")?;
+    install_one(dir, &NODE).context("could not install node@22; check that `npm` works")?;
+    let node = version_output(&NODE.entry(dir)).context("could not run the installed node")?;
     let mut missing = BTreeMap::new();
-    let is_wanted = |it: &&'static Program| wanted.iter().any(|wanted| wanted.name == it.name);
-    let programs: Vec<&'static Program> = programs::ALL.into_iter().filter(is_wanted).collect();
+    let is_wanted = |it: &&'static NpmProgram| wanted.iter().any(|wanted| wanted.name == it.name);
+    let programs: Vec<&'static NpmProgram> = programs::ALL_PROGRAMS.into_iter().filter(is_wanted).collect();
     for program in &programs {
-        if let Err(error) = get(dir, program) {
+        if let Err(error) = install_one(dir, program) {
             eprintln!("could not install {} {}: {error:#}", program.name, program.version);
             missing.insert(program.name, format!("could not be installed: {error:#}"));
         }
     }
-    Ok(Installed { dir: dir.to_owned(), programs, missing, node })
+    Ok(InstalledPrograms { dir: dir.to_owned(), programs, missing, node })
 }
 
 /// Installs one program, unless this version is already installed.
-fn get(dir: &Path, program: &Program) -> anyhow::Result<()> {
-    let (home, entry) = (program.home(dir), program.entry(dir));
+fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
+    let (home, entry) = (program.install_dir(dir), program.entry(dir));
     let stamp = home.join(".installed");
     let pinned = format!("{}@{}", program.package, program.version);
     if std::fs::read_to_string(&stamp).is_ok_and(|it| it == pinned) && entry.exists() {
@@ -79,7 +79,7 @@ fn last_lines(text: &str) -> String {
     lines.join(" / ")
 }
 
-fn said(program: &Path) -> anyhow::Result<String> {
+fn version_output(program: &Path) -> anyhow::Result<String> {
     let ran = Command::new(program).arg("--version").stdin(Stdio::null()).output()?;
     Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
 }

@@ -2,7 +2,7 @@
 
 /// Replaces the part with this title on the page, or adds it at the end.
 pub(crate) fn write_part(title: &str, part: &str) -> std::io::Result<()> {
-    let path = crate::report::root().join("docs/real-programs.md");
+    let path = crate::report::workspace_root().join("docs/real-programs.md");
     let page = std::fs::read_to_string(&path)?;
     std::fs::write(path, with_part(&page, title, part))
 }

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test helper may fail the test")]
 
-mod attending;
+mod session_loop;
 mod checks;
 mod confine;
 mod conversations;
 mod copies;
 mod egress;
-mod held; // programs that wait for their shim
+mod paused_start; // programs that wait for their shim
 mod journals;
 mod programs;
 mod scripts;

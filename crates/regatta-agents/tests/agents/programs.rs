@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use regatta_engine::ports::agents::{Agents, Exit, ProcessState, Stream};
+use regatta_engine::ports::agents::{Agents, Exit, ProcessState, JournalStream};
 
 use crate::support::{A1, World, adapter, eventually, fixture};
 
@@ -12,15 +12,15 @@ use crate::support::{A1, World, adapter, eventually, fixture};
 fn p2_the_exit_and_all_output_of_a_program_are_kept() {
     let world = World::new();
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::NotStarted));
-    assert!(world.adapter.wait(A1, Duration::ZERO).unwrap_err().what.contains("A1"));
+    assert!(world.adapter.wait(A1, Duration::ZERO).unwrap_err().message.contains("A1"));
     let exit = world.run("cat; pwd; cat \"$REGATTA_PROMPT_FILE\" >&2; seq 1 200000; exit 7");
     assert_eq!(exit, Exit::Code(7));
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::Exited(Exit::Code(7))));
     let mut lines = vec!["Do it.".to_owned(), world.workspace.display().to_string()];
     lines.extend((1..=200_000).map(|it| it.to_string()));
-    assert_eq!(world.lines(Stream::Out), lines);
-    assert_eq!(world.lines(Stream::Err), ["Do it."]);
-    assert!((1..).zip(world.records()).all(|(n, it)| it.n == n));
+    assert_eq!(world.lines(JournalStream::Out), lines);
+    assert_eq!(world.lines(JournalStream::Err), ["Do it."]);
+    assert!((1..).zip(world.records()).all(|(n, it)| it.position == n));
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn prompt_can_be_an_argument() {
     let world = World::new();
     world.adapter.start(&world.launch(&["printf", "%s|", "--prompt={prompt}", "{prompt}"])).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
-    assert_eq!(world.lines(Stream::Out), ["--prompt=Do it.", "|Do it.", "|"], "the last line has no newline");
+    assert_eq!(world.lines(JournalStream::Out), ["--prompt=Do it.", "|Do it.", "|"], "the last line has no newline");
 }
 
 #[test]
@@ -50,9 +50,9 @@ fn second_start_of_an_attempt_starts_nothing() {
     let script = "echo ran >> count; read line < gate";
     assert!(Command::new("mkfifo").arg(world.workspace.join("gate")).status().unwrap().success());
     world.start(script);
-    let shim = world.shim();
+    let shim = world.shim_identity();
     world.start(script);
-    assert_eq!(world.shim(), shim);
+    assert_eq!(world.shim_identity(), shim);
     fs::write(world.workspace.join("gate"), "go\n").unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
     world.start(script);
@@ -97,8 +97,8 @@ fn p6_simultaneous_stops_and_waits_get_the_same_exit() {
     let world = World::new();
     world.start("touch up; exec sleep 1000");
     world.wait_for("up");
-    let shim = world.shim();
-    crate::support::signal(shim.pid, "KILL");
+    let shim = world.shim_identity();
+    crate::support::send_signal(shim.pid, "KILL");
     let exits: Vec<Exit> = std::thread::scope(|scope| {
         let ask = |stop: bool| {
             let world = &world;
@@ -121,13 +121,13 @@ fn p1_a_program_outlives_the_daemon_that_started_it() {
         .status()
         .unwrap();
     assert_eq!(daemon.code(), None, "the daemon should die of a signal");
-    let adopted = world.shim();
+    let adopted = world.shim_identity();
     assert_eq!(world.adapter.wait(A1, Duration::from_millis(1)), Ok(None));
     fs::write(world.workspace.join("gate"), "go\n").unwrap();
     assert_eq!(world.wait(), Exit::Code(5));
-    assert_eq!(world.log(), "before\nafter\n");
+    assert_eq!(world.output(), "before\nafter\n");
     eventually("the shim is gone", || {
-        crate::support::entry(adopted.pid).is_none_or(|it| it.start_ticks != adopted.start_ticks || it.zombie)
+        crate::support::process_entry(adopted.pid).is_none_or(|it| it.start_ticks != adopted.start_ticks || it.is_zombie)
     });
 }
 
@@ -139,7 +139,7 @@ fn interrupted_start_can_be_repeated() {
     assert!(broken.start(&launch).unwrap_err().hint.contains("nothing runs twice"));
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::NotStarted));
     let missing = regatta_agents::AgentsAdapter::new(world.data(), "/nowhere/regatta".into());
-    assert!(missing.start(&launch).unwrap_err().what.contains("/nowhere/regatta"));
+    assert!(missing.start(&launch).unwrap_err().message.contains("/nowhere/regatta"));
     world.adapter.start(&launch).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
     assert_eq!(world.file("count"), "ran\n");
@@ -223,7 +223,7 @@ fn s3_a_program_sees_only_the_allowed_variables() {
             String::from_utf8(output.stdout).unwrap()
         } else {
             assert_eq!(world.wait(), Exit::Code(0));
-            world.log()
+            world.output()
         };
         assert_eq!(seen.matches("MIMALLOC").count(), 2, "the shim's own settings are not passed on");
         assert!(seen.contains("PATH") && seen.contains("REGATTA_ATTEMPT_MARK"), "{seen}");
@@ -249,5 +249,5 @@ fn launch_can_set_home_but_not_the_attempts_id() {
     launch.env.extend([("HOME", "/my/home"), ("REGATTA_ATTEMPT", "A99")].map(|(k, v)| (k.to_owned(), v.to_owned())));
     world.adapter.start(&launch).unwrap();
     assert_eq!(world.wait(), Exit::Code(0));
-    assert_eq!(world.log(), "/my/home A1 dumb\n");
+    assert_eq!(world.output(), "/my/home A1 dumb\n");
 }

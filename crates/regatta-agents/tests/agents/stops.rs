@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{Agents, Exit, ProcessState};
 
-use crate::support::{A1, World, entry, eventually, processes, signal};
+use crate::support::{A1, World, process_entry, eventually, list_processes, send_signal};
 
-const GRACE: Duration = Duration::from_millis(200);
+const GRACE_PERIOD: Duration = Duration::from_millis(200);
 
 /// Stops attempt A1 and checks P3 and P4.
-fn stop(world: &World) -> Exit {
+fn stop_and_check(world: &World) -> Exit {
     let before = Instant::now();
-    let exit = world.adapter.stop(A1, GRACE).unwrap();
+    let exit = world.adapter.stop(A1, GRACE_PERIOD).unwrap();
     world.assert_nothing_runs();
-    assert!(before.elapsed() < GRACE + Duration::from_secs(5), "{:?}", before.elapsed());
+    assert!(before.elapsed() < GRACE_PERIOD + Duration::from_secs(5), "{:?}", before.elapsed());
     assert_eq!(world.adapter.state(A1), Ok(ProcessState::Exited(exit.clone())));
     exit
 }
@@ -28,7 +28,7 @@ fn program_that_handles_sigterm_ends_with_its_own_exit_code() {
     let before = Instant::now();
     assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
     assert!(before.elapsed() < Duration::from_secs(10), "the stop does not wait for the whole grace period");
-    assert_eq!(world.log(), "bye\n");
+    assert_eq!(world.output(), "bye\n");
     world.assert_nothing_runs();
 }
 
@@ -36,8 +36,8 @@ fn program_that_handles_sigterm_ends_with_its_own_exit_code() {
 fn suspended_program_is_resumed_and_ends_after_sigterm() {
     let world = World::new();
     world.start("trap 'exit 9' TERM; kill -STOP $$; sleep 1000");
-    let shim = world.shim();
-    eventually("the program is stopped", || processes().any(|it| it.parent == shim.pid && it.stopped));
+    let shim = world.shim_identity();
+    eventually("the program is stopped", || list_processes().any(|it| it.parent_pid == shim.pid && it.is_stopped));
     assert_eq!(world.adapter.stop(A1, Duration::from_secs(20)).unwrap(), Exit::Code(9));
 }
 
@@ -78,8 +78,8 @@ fn p3_p4_a_stop_ends_process_trees_that_resist() {
         let adapter = if name.len() % 2 == 0 { &plain } else { &world.adapter };
         adapter.start(&world.launch(&["sh", "-c", script])).unwrap();
         world.wait_for("up");
-        assert!(!world.alive().is_empty());
-        let exit = stop(&world);
+        assert!(!world.living_processes().is_empty());
+        let exit = stop_and_check(&world);
         assert!(matches!(exit, Exit::Signal(15 | 9)), "{name}: {exit:?}");
     }
 }
@@ -95,7 +95,7 @@ fn p3_a_control_group_finds_every_process_of_a_killed_shim() {
     let level = world.adapter.containment(A1).unwrap().unwrap();
     let shim: serde_json::Value =
         serde_json::from_slice(&fs::read(world.run_dir().join("shim.json")).unwrap()).unwrap();
-    signal(world.shim().pid, "KILL");
+    send_signal(world.shim_identity().pid, "KILL");
     assert_eq!(world.wait(), Exit::Lost);
     if level == "cgroup" {
         world.assert_nothing_runs();
@@ -104,8 +104,8 @@ fn p3_a_control_group_finds_every_process_of_a_killed_shim() {
     } else {
         // Without a control group only this process escapes. The test must not leave it behind.
         assert_eq!(level, "subreaper");
-        for line in world.alive() {
-            signal(line.split(' ').next().unwrap().parse().unwrap(), "KILL");
+        for line in world.living_processes() {
+            send_signal(line.split(' ').next().unwrap().parse().unwrap(), "KILL");
         }
     }
 }
@@ -117,7 +117,7 @@ fn p3_background_processes_end_with_their_program() {
         while [ ! -e up ]; do sleep 0.01; done; echo done";
     assert_eq!(world.run(script), Exit::Code(0));
     world.assert_nothing_runs();
-    assert_eq!(world.log(), "done\n");
+    assert_eq!(world.output(), "done\n");
 }
 
 #[test]
@@ -128,14 +128,14 @@ fn p3_a_killed_shim_is_a_lost_attempt_without_processes() {
         // environment, by its marked parent.
         world.start("(setsid sleep 1000 &); sh -c 'env -i sh -c \"sleep 1000; : '$TOKEN'\"; :' & touch up; wait");
         world.wait_for("up");
-        signal(world.shim().pid, "KILL");
+        send_signal(world.shim_identity().pid, "KILL");
         let exit = match ask_by {
             "wait" => world.wait(),
             "state" => {
                 eventually("the shim is gone", || !matches!(world.adapter.state(A1), Ok(ProcessState::Running(_))));
                 world.wait()
             }
-            _ => world.adapter.stop(A1, GRACE).unwrap(),
+            _ => world.adapter.stop(A1, GRACE_PERIOD).unwrap(),
         };
         assert_eq!(exit, Exit::Lost, "{ask_by}");
         world.assert_nothing_runs();
@@ -152,15 +152,15 @@ fn p4_a_stop_ends_the_process_tree_of_a_frozen_shim() {
     // parent.
     world.start("(setsid env -i sh -c 'sleep 1000; : '$TOKEN &); touch up; sleep 1000");
     world.wait_for("up");
-    signal(world.shim().pid, "STOP");
-    assert_eq!(stop(&world), Exit::Lost);
+    send_signal(world.shim_identity().pid, "STOP");
+    assert_eq!(stop_and_check(&world), Exit::Lost);
 }
 
 #[test]
 fn p5_a_process_with_a_reused_pid_is_never_signalled() {
     let world = World::new();
     let mut stranger = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap();
-    let other_start = entry(stranger.id()).unwrap().start_ticks - 1;
+    let other_start = process_entry(stranger.id()).unwrap().start_ticks - 1;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let identity = format!(r#"{{"pid":{},"start_ticks":{other_start},"boot_id":"{}"}}"#, stranger.id(), boot.trim());
     fs::create_dir_all(world.run_dir()).unwrap();
@@ -168,7 +168,7 @@ fn p5_a_process_with_a_reused_pid_is_never_signalled() {
     for (name, content) in [("launch.json", launch), ("shim.json", &identity), ("program.json", &identity)] {
         fs::write(world.run_dir().join(name), content).unwrap();
     }
-    assert_eq!(world.adapter.stop(A1, GRACE), Ok(Exit::Lost));
+    assert_eq!(world.adapter.stop(A1, GRACE_PERIOD), Ok(Exit::Lost));
     assert_eq!(world.wait(), Exit::Lost);
     assert!(stranger.try_wait().unwrap().is_none(), "the other process was killed");
     stranger.kill().unwrap();
@@ -182,7 +182,7 @@ fn d8_a_torn_record_of_a_shim_is_a_lost_attempt() {
     fs::write(world.run_dir().join("shim.json"), "").unwrap();
     fs::write(world.run_dir().join("launch.json"), "{\"v\":1,\"mo").unwrap();
     assert_eq!(world.wait(), Exit::Lost);
-    assert_eq!(world.adapter.stop(A1, GRACE), Ok(Exit::Lost));
+    assert_eq!(world.adapter.stop(A1, GRACE_PERIOD), Ok(Exit::Lost));
 }
 
 #[test]
@@ -190,17 +190,17 @@ fn p7_orphans_that_end_are_reaped_while_the_program_runs() {
     let world = World::new();
     world.start("for i in $(seq 50); do (true &); done; touch up; exec sleep 1000");
     world.wait_for("up");
-    let shim = world.shim();
-    eventually("no zombie is left", || !processes().any(|it| it.parent == shim.pid && it.zombie));
-    stop(&world);
+    let shim = world.shim_identity();
+    eventually("no zombie is left", || !list_processes().any(|it| it.parent_pid == shim.pid && it.is_zombie));
+    stop_and_check(&world);
     // The shim is a child of this process and must not stay a zombie.
-    eventually("the shim is reaped", || entry(shim.pid).is_none_or(|it| it.start_ticks != shim.start_ticks));
+    eventually("the shim is reaped", || process_entry(shim.pid).is_none_or(|it| it.start_ticks != shim.start_ticks));
 }
 
 #[test]
 fn attempt_stopped_before_its_start_never_starts() {
     let world = World::new();
-    let exit = world.adapter.stop(A1, GRACE).unwrap();
+    let exit = world.adapter.stop(A1, GRACE_PERIOD).unwrap();
     assert!(matches!(&exit, Exit::NotStarted(reason) if reason.contains("stopped before")));
     world.start("echo ran > ran");
     assert_eq!(world.wait(), exit);
@@ -214,7 +214,7 @@ fn second_stop_with_a_shorter_grace_period_ends_the_program() {
     world.wait_for("up");
     std::thread::scope(|scope| {
         let patient = scope.spawn(|| world.adapter.stop(A1, Duration::from_secs(600)).unwrap());
-        stop(&world);
+        stop_and_check(&world);
         assert_eq!(patient.join().unwrap(), world.wait());
     });
 }
@@ -226,15 +226,15 @@ fn l5_p3_a_program_ends_when_its_daemon_is_out_of_contact_for_too_long() {
     let mut world = World::new();
     let file = world.data().join("leash");
     let leash = Duration::from_millis(1_500);
-    world.adapter = crate::support::adapter(&world.data()).with_leash(file.clone(), leash);
+    world.adapter = crate::support::adapter(&world.data()).with_contact_deadline(file.clone(), leash);
     fs::create_dir_all(world.data()).unwrap();
-    regatta_agents::leash::note(&file).unwrap();
+    regatta_agents::contact_deadline::record_contact(&file).unwrap();
     world.start("trap '' TERM; touch up; setsid sleep 1000 & while :; do sleep 0.05; echo; done");
     world.wait_for("up");
     // The contact is recorded for twice as long as the deadline.
     let began = Instant::now();
     while began.elapsed() < 2 * leash {
-        regatta_agents::leash::note(&file).unwrap();
+        regatta_agents::contact_deadline::record_contact(&file).unwrap();
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(matches!(world.adapter.state(A1), Ok(ProcessState::Running(_))));

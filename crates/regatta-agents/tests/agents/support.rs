@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_agents::AgentsAdapter;
-use regatta_core::agent::{Level, Profile, Runtime};
+use regatta_core::agent::{SandboxLevel, Profile, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::{Agents, Exit, Launch, ProcessIdentity, ProcessState, Record, Stream};
+use regatta_engine::ports::agents::{Agents, Exit, ProgramLaunch, ProcessIdentity, ProcessState, JournalRecord, JournalStream};
 use tempfile::TempDir;
 
 /// A timeout that is longer than anything here takes on a loaded machine. Only a failing test waits
 /// for it.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) const A1: AttemptId = AttemptId(1);
 
@@ -44,15 +44,15 @@ impl World {
         self.data().join("attempts/A1")
     }
 
-    pub(crate) fn launch(&self, argv: &[&str]) -> Launch {
-        Launch {
+    pub(crate) fn launch(&self, argv: &[&str]) -> ProgramLaunch {
+        ProgramLaunch {
             attempt: A1,
             agent: AgentName::new("tester").unwrap(),
             runtime: Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() },
-            profile: Profile { confine: Some(Level::Off), ..Profile::default() },
+            profile: Profile { sandbox: Some(SandboxLevel::Off), ..Profile::default() },
             resume: None,
             mcp: None,
-            used: Default::default(),
+            recorded_usage: Default::default(),
             objects: None,
             hidden: vec![],
             workspace: self.workspace.clone(),
@@ -68,7 +68,7 @@ impl World {
     }
 
     pub(crate) fn wait(&self) -> Exit {
-        self.adapter.wait(A1, LONG).unwrap().expect("the program ends in time")
+        self.adapter.wait(A1, TEST_TIMEOUT).unwrap().expect("the program ends in time")
     }
 
     /// Runs a shell script as attempt A1 to its end.
@@ -78,17 +78,17 @@ impl World {
     }
 
     /// Returns the output of attempt A1 on both streams, with a newline after each line.
-    pub(crate) fn log(&self) -> String {
-        log(&self.adapter, A1)
+    pub(crate) fn output(&self) -> String {
+        printed_output(&self.adapter, A1)
     }
 
     /// Returns the journal of attempt A1.
-    pub(crate) fn records(&self) -> Vec<Record> {
-        self.adapter.journal(A1, 1, usize::MAX).unwrap()
+    pub(crate) fn records(&self) -> Vec<JournalRecord> {
+        self.adapter.read_journal(A1, 1, usize::MAX).unwrap()
     }
 
     /// Returns the lines that attempt A1 wrote to a stream.
-    pub(crate) fn lines(&self, stream: Stream) -> Vec<String> {
+    pub(crate) fn lines(&self, stream: JournalStream) -> Vec<String> {
         self.records().into_iter().filter(|it| it.stream == stream).map(|it| it.line).collect()
     }
 
@@ -103,7 +103,7 @@ impl World {
         eventually(&format!("{name} appears"), || path.exists());
     }
 
-    pub(crate) fn shim(&self) -> ProcessIdentity {
+    pub(crate) fn shim_identity(&self) -> ProcessIdentity {
         match self.adapter.state(A1).unwrap() {
             ProcessState::Running(identity) => identity,
             other => panic!("the program should run, but is {other:?}"),
@@ -112,10 +112,10 @@ impl World {
 
     /// Returns the living processes of this world, by its token in their environment or on their
     /// command line.
-    pub(crate) fn alive(&self) -> Vec<String> {
+    pub(crate) fn living_processes(&self) -> Vec<String> {
         let has = |file: String| fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token));
-        processes()
-            .filter(|it| !it.zombie && it.pid != std::process::id())
+        list_processes()
+            .filter(|it| !it.is_zombie && it.pid != std::process::id())
             .filter(|it| has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid)))
             .map(|it| {
                 let line = fs::read(format!("/proc/{}/cmdline", it.pid)).unwrap_or_default();
@@ -126,7 +126,7 @@ impl World {
 
     /// Checks that no process of this world is left (P3).
     pub(crate) fn assert_nothing_runs(&self) {
-        assert_eq!(self.alive(), Vec::<String>::new())
+        assert_eq!(self.living_processes(), Vec::<String>::new())
     }
 }
 
@@ -150,46 +150,46 @@ pub(crate) fn adapter(data: &Path) -> AgentsAdapter {
     AgentsAdapter::new(data.to_owned(), PathBuf::from(fixture()))
 }
 
-pub(crate) fn log(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
-    let records = adapter.journal(attempt, 1, usize::MAX).unwrap();
-    let printed = records.into_iter().filter(|it| matches!(it.stream, Stream::Out | Stream::Err));
+pub(crate) fn printed_output(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
+    let records = adapter.read_journal(attempt, 1, usize::MAX).unwrap();
+    let printed = records.into_iter().filter(|it| matches!(it.stream, JournalStream::Out | JournalStream::Err));
     printed.map(|it| it.line + "\n").collect()
 }
 
 pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !condition() {
         assert!(Instant::now() < deadline, "timed out before {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-pub(crate) struct Entry {
+pub(crate) struct ProcessEntry {
     pub(crate) pid: u32,
-    pub(crate) parent: u32,
-    pub(crate) zombie: bool,
-    pub(crate) stopped: bool,
+    pub(crate) parent_pid: u32,
+    pub(crate) is_zombie: bool,
+    pub(crate) is_stopped: bool,
     pub(crate) start_ticks: u64,
 }
 
-pub(crate) fn processes() -> impl Iterator<Item = Entry> {
-    fs::read_dir("/proc").unwrap().filter_map(|it| entry(it.ok()?.file_name().to_str()?.parse().ok()?))
+pub(crate) fn list_processes() -> impl Iterator<Item = ProcessEntry> {
+    fs::read_dir("/proc").unwrap().filter_map(|it| process_entry(it.ok()?.file_name().to_str()?.parse().ok()?))
 }
 
-pub(crate) fn entry(pid: u32) -> Option<Entry> {
+pub(crate) fn process_entry(pid: u32) -> Option<ProcessEntry> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(Entry {
+    Some(ProcessEntry {
         pid,
-        parent: fields[1].parse().ok()?,
-        zombie: fields[0] == "Z",
-        stopped: fields[0] == "T",
+        parent_pid: fields[1].parse().ok()?,
+        is_zombie: fields[0] == "Z",
+        is_stopped: fields[0] == "T",
         start_ticks: fields[19].parse().ok()?,
     })
 }
 
 /// Sends a signal to a process that is known to belong to the test and to be alive.
-pub(crate) fn signal(pid: u32, name: &str) {
+pub(crate) fn send_signal(pid: u32, name: &str) {
     let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(done.success());
 }

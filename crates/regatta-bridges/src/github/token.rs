@@ -6,18 +6,18 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
-use crate::registry::Secret;
+use crate::config::Secret;
 
 /// GitHub's clock may be behind ours, and GitHub accepts at most ten minutes.
-const BEFORE_S: u64 = 60;
-const LASTS_S: u64 = 9 * 60;
+const BACKDATE_S: u64 = 60;
+const LIFETIME_S: u64 = 9 * 60;
 
 /// An app's private key.
-pub(crate) struct Key(RsaKeyPair);
+pub(crate) struct AppKey(RsaKeyPair);
 
-impl Key {
+impl AppKey {
     /// Parses a key in PEM: PKCS#1, as GitHub issues it, or PKCS#8.
-    pub(crate) fn read(pem: &Secret) -> Result<Key, String> {
+    pub(crate) fn from_pem(pem: &Secret) -> Result<AppKey, String> {
         let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes())
             .map_err(|_| "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned())?;
         let pair = match &der {
@@ -25,26 +25,26 @@ impl Key {
             PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()),
             _ => return Err("the private key is not RSA; download one from the app's settings".into()),
         };
-        pair.map(Key)
+        pair.map(AppKey)
             .map_err(|it| format!("the private key cannot be used ({it}); download one from the app's settings"))
     }
 
     /// Returns a token for this app, and the time until which it may be used, in seconds since
     /// 1970.
-    pub(crate) fn token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
-        let until = now_s + LASTS_S;
-        let head = part(&json!({"alg": "RS256", "typ": "JWT"}));
-        let claims = part(&json!({"iss": app_id, "iat": now_s.saturating_sub(BEFORE_S), "exp": until}));
+    pub(crate) fn sign_token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
+        let until = now_s + LIFETIME_S;
+        let head = encode_part(&json!({"alg": "RS256", "typ": "JWT"}));
+        let claims = encode_part(&json!({"iss": app_id, "iat": now_s.saturating_sub(BACKDATE_S), "exp": until}));
         let message = format!("{head}.{claims}");
         let mut signature = vec![0; self.0.public().modulus_len()];
         self.0
             .sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), message.as_bytes(), &mut signature)
             .map_err(|_| "the private key cannot sign".to_owned())?;
-        Ok((format!("{message}.{}", base64_url(&signature)), until - BEFORE_S))
+        Ok((format!("{message}.{}", base64_url(&signature)), until - BACKDATE_S))
     }
 }
 
-fn part(value: &Value) -> String {
+fn encode_part(value: &Value) -> String {
     base64_url(value.to_string().as_bytes())
 }
 
@@ -62,7 +62,7 @@ fn base64_url(bytes: &[u8]) -> String {
 }
 
 /// Returns a date such as `2026-11-16T03:04:05Z` in seconds since 1970.
-pub(crate) fn seconds_of(date: &str) -> Option<u64> {
+pub(crate) fn parse_date(date: &str) -> Option<u64> {
     let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
     let (hour, minute, second) = (number(11, 13)?, number(14, 16)?, number(17, 19)?);
@@ -76,7 +76,7 @@ pub(crate) fn seconds_of(date: &str) -> Option<u64> {
 }
 
 /// Returns a date in GitHub's format.
-pub(crate) fn date_of(seconds: u64) -> String {
+pub(crate) fn format_date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let era = days / 146_097;
     let of_era = days % 146_097;
@@ -100,12 +100,12 @@ mod tests {
             ("2016-07-11T22:14:10Z", 1_468_275_250),
             ("2100-03-01T00:00:00Z", 4_107_542_400),
         ] {
-            assert_eq!(seconds_of(date), Some(seconds), "{date}");
-            assert_eq!(date_of(seconds), date);
+            assert_eq!(parse_date(date), Some(seconds), "{date}");
+            assert_eq!(format_date(seconds), date);
         }
-        assert_eq!(seconds_of("2016-07-11T22:14:10.123Z"), Some(1_468_275_250));
+        assert_eq!(parse_date("2016-07-11T22:14:10.123Z"), Some(1_468_275_250));
         for bad in ["", "soon", "2016-13-01T00:00:00Z", "2016-07-11T22:14:10+02:00", "éééé-éé-ééTéé"] {
-            assert_eq!(seconds_of(bad), None, "{bad}");
+            assert_eq!(parse_date(bad), None, "{bad}");
         }
     }
 
@@ -119,12 +119,12 @@ mod tests {
 
     #[test]
     fn text_that_is_not_an_rsa_key_is_refused() {
-        for (pem, words) in [("", "PEM"), ("hello", "PEM"), (EMPTY, "cannot be used"), (CURVE, "not RSA")] {
-            let why = Key::read(&Secret::new(pem)).err().expect("it is not a key");
+        for (pem, words) in [("", "PEM"), ("hello", "PEM"), (EMPTY_KEY, "cannot be used"), (EC_KEY, "not RSA")] {
+            let why = AppKey::from_pem(&Secret::new(pem)).err().expect("it is not a key");
             assert!(why.contains(words) && !why.contains("AQAB"), "{why}");
         }
     }
 
-    const EMPTY: &str = "-----BEGIN RSA PRIVATE KEY-----\nAQAB\n-----END RSA PRIVATE KEY-----";
-    const CURVE: &str = "-----BEGIN EC PRIVATE KEY-----\nAQAB\n-----END EC PRIVATE KEY-----";
+    const EMPTY_KEY: &str = "-----BEGIN RSA PRIVATE KEY-----\nAQAB\n-----END RSA PRIVATE KEY-----";
+    const EC_KEY: &str = "-----BEGIN EC PRIVATE KEY-----\nAQAB\n-----END EC PRIVATE KEY-----";
 }

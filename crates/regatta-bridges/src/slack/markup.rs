@@ -1,7 +1,7 @@
 //! Conversion between Slack's text format and CommonMark.
 
 /// Returns a message as plain text: entities decoded, links written out, our own mention removed.
-pub(crate) fn plain(text: &str, own: &str) -> String {
+pub(crate) fn plain_text(text: &str, own: &str) -> String {
     let mut found = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('<') {
@@ -12,7 +12,7 @@ pub(crate) fn plain(text: &str, own: &str) -> String {
             rest = "";
             break;
         };
-        found.push_str(&token(&inner[..end], own));
+        found.push_str(&plain_token(&inner[..end], own));
         rest = &inner[end + 1..];
     }
     found.push_str(rest);
@@ -21,7 +21,7 @@ pub(crate) fn plain(text: &str, own: &str) -> String {
 }
 
 /// Converts one `<…>` token of Slack's format.
-fn token(text: &str, own: &str) -> String {
+fn plain_token(text: &str, own: &str) -> String {
     let (what, label) = text.split_once('|').map_or((text, None), |it| (it.0, Some(it.1)));
     match (what.chars().next(), label) {
         (Some('@'), _) if &what[1..] == own => String::new(),
@@ -34,7 +34,7 @@ fn token(text: &str, own: &str) -> String {
 }
 
 /// Returns the ids of the people that a text mentions.
-pub(crate) fn mentions(text: &str) -> Vec<String> {
+pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
     let found = text.split("<@").skip(1).filter_map(|it| {
         let end = it.find(['>', '|'])?;
         Some(it[..end].to_owned())
@@ -43,7 +43,7 @@ pub(crate) fn mentions(text: &str) -> Vec<String> {
 }
 
 /// Changes an agent's text so that it mentions nobody: an agent must not notify a whole channel.
-pub(crate) fn quiet(text: &str) -> String {
+pub(crate) fn without_mentions(text: &str) -> String {
     let mut found = text.to_owned();
     for (loud, quiet) in [("<!", "<\u{200b}!"), ("<@", "<\u{200b}@"), ("<#", "<\u{200b}#")] {
         found = found.replace(loud, quiet);
@@ -55,9 +55,9 @@ pub(crate) fn quiet(text: &str) -> String {
 }
 
 /// Returns a single line for places that show no blocks, such as notifications and watches.
-pub(crate) fn fallback(text: &str) -> String {
+pub(crate) fn notification_text(text: &str) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
-    quiet(&line).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    without_mentions(&line).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -76,17 +76,17 @@ mod tests {
             ("<#C1|dev> <!here> <!subteam^S1|@ops>", "#dev @here @@ops"),
             ("broken <@UME", "broken <@UME"),
         ] {
-            assert_eq!(plain(text, "UME"), seen, "{text}");
+            assert_eq!(plain_text(text, "UME"), seen, "{text}");
         }
-        assert_eq!(mentions("<@U1> x <@U2|bob> <@U3"), ["U1", "U2"]);
+        assert_eq!(mentioned_ids("<@U1> x <@U2|bob> <@U3"), ["U1", "U2"]);
     }
 
     #[test]
     fn quiet_disables_mentions_in_an_agents_text() {
         for text in ["<!channel> hi", "@here", "ping <@U1>", "@everyone"] {
-            let said = quiet(text);
+            let said = without_mentions(text);
             assert!(!said.contains("<!") && !said.contains("<@") && !said.contains("@here"), "{said}");
-            assert!(!fallback(text).contains('<'), "{}", fallback(text));
+            assert!(!notification_text(text).contains('<'), "{}", notification_text(text));
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::ids::{CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::project::Project;
 use crate::refusal::Refusal;
 
-use super::report::announce;
+use super::trial_result::announce;
 use super::{TrunkAccepted, TrunkCompared};
 
 /// Maximum number of commits of each kind that a message lists.
@@ -58,19 +58,20 @@ pub struct TrunkDifference {
     /// Commits of the trunk that belong to open tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<TrunkCommit>,
-    pub since_wall: u64,
+    #[serde(rename = "since_wall")]
+    pub since_unix_ms: u64,
 }
 
 /// Returns the commits that the trunk should contain: its last recorded tip, and the commits found
 /// missing before.
 pub fn recorded(project: &Project) -> Vec<CommitId> {
-    let missing = project.queue.differs.iter().flat_map(|difference| &difference.missing);
+    let missing = project.queue.trunk_difference.iter().flat_map(|difference| &difference.missing);
     project.queue.tip.iter().chain(missing.map(|missing| &missing.commit)).cloned().collect()
 }
 
 /// Applies the report of a comparison. If a landing happened since the comparison, the report is
 /// ignored, because the next comparison follows.
-pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: Now) -> Result<(), Refusal> {
+pub fn on_compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: Now) -> Result<(), Refusal> {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return Err(Refusal::NoSuchProject { project: name.clone() });
     };
@@ -78,14 +79,14 @@ pub fn compared(draft: &mut Draft, name: &ProjectName, seen: &TrunkSeen, now: No
     if recorded(&project).iter().any(|commit| !seen.recorded.contains(commit)) {
         return Ok(());
     }
-    let before = project.queue.differs.as_ref();
-    let since_wall = before.map_or(now.wall, |before| before.since_wall);
+    let before = project.queue.trunk_difference.as_ref();
+    let since_wall = before.map_or(now.unix_ms, |before| before.since_unix_ms);
     let found = difference(draft.board(), &project, seen, since_wall);
     if found.as_ref() == before {
         return Ok(());
     }
     if let Some(found) = &found {
-        announce(draft, name, "coord:trunk", sentence(&project, found), now)?;
+        announce(draft, name, "coord:trunk", describe_difference(&project, found), now)?;
     }
     draft.record(Event::TrunkCompared(TrunkCompared { project: name.clone(), differs: found }));
     Ok(())
@@ -97,7 +98,7 @@ pub fn accept(draft: &mut Draft, name: &ProjectName, tip: Option<CommitId>, by: 
     let Some(project) = draft.board().projects.get(name) else {
         return Err(Refusal::NoSuchProject { project: name.clone() });
     };
-    if project.queue.differs.is_some() {
+    if project.queue.trunk_difference.is_some() {
         draft.record(Event::TrunkAccepted(TrunkAccepted { project: name.clone(), by, tip }));
     }
     Ok(())
@@ -105,7 +106,7 @@ pub fn accept(draft: &mut Draft, name: &ProjectName, tip: Option<CommitId>, by: 
 
 /// Returns the commits that the trunk lost: the trunk contains them neither as themselves nor
 /// rewritten, and no person accepted the loss.
-pub fn lost<'a>(project: &'a Project, seen: &'a TrunkSeen) -> impl Iterator<Item = &'a TrunkCommit> {
+pub fn lost_commits<'a>(project: &'a Project, seen: &'a TrunkSeen) -> impl Iterator<Item = &'a TrunkCommit> {
     let is_there = |missing: &TrunkCommit| seen.added.iter().any(|added| is_same_change(added, missing));
     let is_accepted = |missing: &TrunkCommit| {
         let mut accepted = project.queue.accepted.iter();
@@ -127,13 +128,13 @@ fn is_same_change(one: &TrunkCommit, other: &TrunkCommit) -> bool {
 
 /// Returns the difference between the trunk and the board, or `None` if they agree.
 fn difference(board: &Board, project: &Project, seen: &TrunkSeen, since_wall: u64) -> Option<TrunkDifference> {
-    let missing = lost(project, seen).filter(|commit| commit.landing.is_some());
+    let missing = lost_commits(project, seen).filter(|commit| commit.landing.is_some());
     let unrecorded = seen.added.iter().filter(|commit| is_unrecorded(board, commit));
     let found = TrunkDifference {
         // All of them: a person who accepts the trunk accepts every one.
         missing: missing.cloned().collect(),
         unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
-        since_wall,
+        since_unix_ms: since_wall,
     };
     (!found.missing.is_empty() || !found.unrecorded.is_empty()).then_some(found)
 }
@@ -151,17 +152,17 @@ fn is_unrecorded(board: &Board, commit: &TrunkCommit) -> bool {
 }
 
 /// Returns a sentence about the difference of a project's trunk from the board, if there is one.
-pub fn told(project: &Project) -> Option<String> {
-    project.queue.differs.as_ref().map(|found| sentence(project, found))
+pub fn difference_sentence(project: &Project) -> Option<String> {
+    project.queue.trunk_difference.as_ref().map(|found| describe_difference(project, found))
 }
 
 /// Returns a sentence that describes the difference and what a person can do about it.
-fn sentence(project: &Project, found: &TrunkDifference) -> String {
+fn describe_difference(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
     let named = |commits: &[TrunkCommit]| {
         let name = |commit: &TrunkCommit| match commit.task {
-            Some(task) => format!("{} ({task})", short(&commit.commit)),
-            None => short(&commit.commit).to_owned(),
+            Some(task) => format!("{} ({task})", short_id(&commit.commit)),
+            None => short_id(&commit.commit).to_owned(),
         };
         let listed = commits.iter().take(MAX_LISTED_COMMITS).map(name).collect::<Vec<_>>().join(", ");
         match commits.len().saturating_sub(MAX_LISTED_COMMITS) {
@@ -174,7 +175,7 @@ fn sentence(project: &Project, found: &TrunkDifference) -> String {
         said.push(format!(
             "{trunk} no longer contains work that landed: {}. Bring it back (git merge {}), or accept it: regatta queue accept",
             named(&found.missing),
-            short(&newest.commit)
+            short_id(&newest.commit)
         ));
     }
     if let [first, ..] = found.unrecorded.as_slice() {
@@ -187,6 +188,6 @@ fn sentence(project: &Project, found: &TrunkDifference) -> String {
     said.join("; ")
 }
 
-fn short(commit: &CommitId) -> &str {
+fn short_id(commit: &CommitId) -> &str {
     &commit.as_str()[..10]
 }

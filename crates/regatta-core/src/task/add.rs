@@ -2,25 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::attempt::Resume;
+use crate::attempt::ResumePoint;
 use crate::board::Draft;
 use crate::budget::Spend;
 use crate::event::Event;
-use crate::graph::{self, Step};
+use crate::graph::{self, PlanStep};
 use crate::ids::{CommitId, MissionId, Now, ProjectName, TaskId};
 use crate::landing;
-use crate::launch::Standing;
+use crate::launch::SessionOf;
 use crate::pattern::PathPattern;
 use crate::provider_name;
 use crate::refusal::Refusal;
 
-use super::{Added, Duty, Edited, Expects, IssueType, Status, Task, Validation, find, next_status};
+use super::{TaskAdded, TaskDuty, TaskEdited, Expects, IssueType, TaskStatus, Task, Validation, find, next_status};
 
 /// A task to add with [`add`]. Blockers may be tasks on the board, or tasks added before it by the
 /// same command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Add {
+pub struct AddTask {
     pub project: ProjectName,
     pub subject: String,
     #[serde(default)]
@@ -53,10 +53,10 @@ pub struct Add {
     pub backlog: bool,
 }
 
-impl Add {
+impl AddTask {
     /// Returns a task that expects a report and changes nothing.
-    pub(crate) fn report(project: ProjectName, subject: &str, description: String) -> Add {
-        Add {
+    pub(crate) fn new_report(project: ProjectName, subject: &str, description: String) -> AddTask {
+        AddTask {
             project,
             subject: one_line(subject, 300),
             description,
@@ -89,11 +89,11 @@ pub fn default_priority() -> u8 {
 }
 
 /// Adds a task to the board, without an agent.
-pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now: Now) -> Result<TaskId, Refusal> {
+pub fn add(draft: &mut Draft, ask: AddTask, mission: Option<(MissionId, PlanStep)>, now: Now) -> Result<TaskId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
         return Err(Refusal::NoSuchProject { project: ask.project });
     }
-    check_words(&ask.subject, &ask.description)?;
+    check_text(&ask.subject, &ask.description)?;
     if ask.priority > 9 {
         return Err(Refusal::invalid(
             format!("a priority is 0 (first) to 9, not {}", ask.priority),
@@ -130,22 +130,22 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         reviews: None,
         reviews_commit: None,
         duty: None,
-        asleep: false,
-        standing: None,
+        resting: false,
+        session_of: None,
         alias: ask.alias,
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
         sub_wave: mission.map_or(0, |it| it.1.sub),
-        status: if ask.backlog { Status::Backlog } else { Status::Unassigned },
+        status: if ask.backlog { TaskStatus::Backlog } else { TaskStatus::Unassigned },
         assignee: None,
-        offer_until: None,
+        offer_until_fleet_ms: None,
         paused: None,
         agent: None,
         attempt: None,
         last_cause: None,
         failures: 0,
         tries: 0,
-        not_before: None,
+        not_before_fleet_ms: None,
         resume: None,
         fixup: None,
         fixups: 0,
@@ -159,22 +159,22 @@ pub fn add(draft: &mut Draft, ask: Add, mission: Option<(MissionId, Step)>, now:
         landed: None,
         progress: String::new(),
         reason: None,
-        needs: None,
+        needed_decision: None,
         shares_commit: false,
         snoozed: None,
-        unanswered: false,
+        awaits_decision: false,
         escapes: vec![],
         warnings: vec![],
         output: None,
-        created_wall: now.wall,
-        updated_wall: now.wall,
+        created_unix_ms: now.unix_ms,
+        updated_unix_ms: now.unix_ms,
     };
-    draft.record(Event::TaskAdded(Added { task: task.into() }));
+    draft.record(Event::TaskAdded(TaskAdded { task: task.into() }));
     Ok(id)
 }
 
 /// Checks the length and form of a task's subject and description.
-fn check_words(subject: &str, description: &str) -> Result<(), Refusal> {
+fn check_text(subject: &str, description: &str) -> Result<(), Refusal> {
     if subject.trim().is_empty() || subject.chars().count() > 300 || subject.contains(['\n', '\r', '\0']) {
         return Err(Refusal::invalid(
             "a task's subject is one line of 1 to 300 characters",
@@ -208,18 +208,20 @@ fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum Pause {
+pub enum SetPause {
     /// Pauses the task for this reason.
-    Because(String),
+    #[serde(rename = "because")]
+    Pause(String),
     /// Resumes the task.
-    No,
+    #[serde(rename = "no")]
+    Resume,
 }
 
 /// Changes to a task; see [`edit`]. `None` leaves a value as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
-pub struct Edit {
+pub struct EditTask {
     pub subject: Option<String>,
     pub description: Option<String>,
     pub issue_type: Option<IssueType>,
@@ -228,16 +230,16 @@ pub struct Edit {
     pub blocked_by: Option<Vec<TaskId>>,
     pub priority: Option<u8>,
     pub script: Option<String>,
-    pub paused: Option<Pause>,
+    pub paused: Option<SetPause>,
     pub backlog: Option<bool>,
 }
 
 /// Changes a task. While an attempt or a landing is under way, only the priority and the pause can
 /// change.
-pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
+pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal> {
     let mut task = Task::clone(&*find(draft.board(), id)?);
-    let harmless = Edit { priority: ask.priority, paused: ask.paused.clone(), ..Edit::default() } == ask;
-    let idle = task.status.is_waiting() || matches!(task.status, Status::Backlog | Status::NeedsHuman);
+    let harmless = EditTask { priority: ask.priority, paused: ask.paused.clone(), ..EditTask::default() } == ask;
+    let idle = task.status.is_waiting() || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
     if !harmless && !idle {
         return Err(Refusal::InUse {
             what: id.to_string(),
@@ -246,19 +248,19 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     }
     if let Some(backlog) = ask.backlog {
         let to = match (backlog, &task.assignee) {
-            (true, _) => Status::Backlog,
+            (true, _) => TaskStatus::Backlog,
             (false, _) if task.status.is_waiting() => task.status,
-            (false, Some(_)) => Status::Pending,
-            (false, None) => Status::Unassigned,
+            (false, Some(_)) => TaskStatus::Pending,
+            (false, None) => TaskStatus::Unassigned,
         };
         if task.status != to {
-            if task.status == Status::Offered {
-                (task.assignee, task.offer_until) = (None, None); // nobody has accepted the offer
+            if task.status == TaskStatus::Offered {
+                (task.assignee, task.offer_until_fleet_ms) = (None, None); // nobody has accepted the offer
             }
             task.status = next_status(id, task.status, to)?;
         }
     }
-    check_words(
+    check_text(
         ask.subject.as_deref().unwrap_or(&task.subject),
         ask.description.as_deref().unwrap_or(&task.description),
     )?;
@@ -283,54 +285,54 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: Edit) -> Result<(), Refusal> {
     task.validation = ask.validation.unwrap_or(task.validation);
     task.priority = ask.priority.unwrap_or(task.priority);
     task.script = ask.script.or(task.script);
-    let goes_on = ask.paused == Some(Pause::No);
+    let goes_on = ask.paused == Some(SetPause::Resume);
     task.paused = match ask.paused {
-        Some(Pause::Because(reason)) => Some(reason),
-        Some(Pause::No) => None,
+        Some(SetPause::Pause(reason)) => Some(reason),
+        Some(SetPause::Resume) => None,
         None => task.paused,
     };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
-    if goes_on { landing::go_on(draft, id) } else { Ok(()) }
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
+    if goes_on { landing::resume_landing(draft, id) } else { Ok(()) }
 }
 
 /// Records the task and the commit that a task reviews.
-pub(crate) fn set_reviewer(draft: &mut Draft, id: TaskId, of: TaskId, commit: CommitId) -> Result<(), Refusal> {
+pub(crate) fn set_reviewed_task(draft: &mut Draft, id: TaskId, of: TaskId, commit: CommitId) -> Result<(), Refusal> {
     let task = Task { reviews: Some(of), reviews_commit: Some(commit), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Sets a task's duty, and the session with which it continues.
-pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: Duty, resume: Option<Resume>) -> Result<(), Refusal> {
+pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: TaskDuty, resume: Option<ResumePoint>) -> Result<(), Refusal> {
     let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the unfinished work with which a task that waits for a person will continue.
-pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: Resume) -> Result<(), Refusal> {
+pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: ResumePoint) -> Result<(), Refusal> {
     let task = Task { resume: Some(resume), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Forgets a task's unfinished work, so that it starts afresh.
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = Task { resume: None, ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the team member whose standing session a task is.
-pub(crate) fn set_standing(draft: &mut Draft, id: TaskId, of: Standing) -> Result<(), Refusal> {
-    let task = Task { standing: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+pub(crate) fn set_session_of(draft: &mut Draft, id: TaskId, of: SessionOf) -> Result<(), Refusal> {
+    let task = Task { session_of: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the task for which a task explores the repository.
-pub(crate) fn set_explorer(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
+pub(crate) fn set_explored_task(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
     let task = Task { explores: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
-    draft.record(Event::TaskEdited(Edited { task: task.into() }));
+    draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }

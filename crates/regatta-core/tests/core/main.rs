@@ -1,12 +1,12 @@
 //! Scenario tests of the core's rules.
 //! [`world`] is the shared helper: a board, a virtual clock, a store and an outbox. After every
-//! command it checks every law of [`laws`], so each test checks all invariants on its way. The
+//! command it checks every law of [`invariants`], so each test checks all invariants on its way. The
 //! modules below test one area each; `golden` compares whole scenarios with stored transcripts, and
 //! `random` runs random command sequences.
 
 #![allow(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
 
-mod laws;
+mod invariants;
 mod world;
 
 mod answers;
@@ -17,22 +17,22 @@ mod conversation_requests;
 mod conversation_text;
 mod conversations;
 mod costs;
-mod dangers;
+mod team_hazards;
 mod gates;
-mod guarded;
+mod guarded_files;
 mod hooks;
 mod identity;
 mod inboxes;
 mod isolation;
-mod joins;
-mod judging;
+mod remote_sync;
+mod work_verdicts;
 mod landings;
 mod lanes;
 mod leads;
-mod lines;
-mod lives;
+mod scheduling;
+mod task_timeline;
 mod manifests;
-mod maps;
+mod file_map;
 mod missions;
 mod planning;
 mod plans;
@@ -44,10 +44,10 @@ mod reviews;
 mod runners;
 mod sessions;
 mod speculation;
-mod talk;
+mod messages;
 mod tasks;
 mod team_damage;
-mod team_storms;
+mod random_teams;
 mod teams;
 mod trunk_checks;
 mod unanswered;

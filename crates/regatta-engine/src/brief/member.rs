@@ -1,29 +1,29 @@
 //! The prompt with which the session of a team's member begins: its name and role, the other
 //! members, and how messages reach it.
 
-use regatta_core::launch::Standing;
-use regatta_core::team::{Member, Team};
+use regatta_core::launch::SessionOf;
+use regatta_core::team::{TeamMember, Team};
 
 use crate::Engine;
-use crate::perform::Scene;
+use crate::perform::AttemptContext;
 
 use super::tools;
 
 /// Returns the first prompt of a member's session. It asks for one short answer, which proves that
 /// the model responds.
-pub(super) fn prompt(engine: &Engine, scene: &Scene, standing: &Standing) -> String {
+pub(super) fn prompt(engine: &Engine, scene: &AttemptContext, standing: &SessionOf) -> String {
     let board = engine.board();
     let team = board.launches.get(&standing.launch).and_then(|it| board.teams.get(&it.team)).cloned();
     let Some(team) = team else { return format!("You are {}.\n", scene.attempt.agent) };
     let Some(member) = team.member(&standing.member) else { return format!("You are {}.\n", scene.attempt.agent) };
-    let are_served = engine.shared.settings.tools.is_some();
+    let are_served = engine.shared.settings.tool_server.is_some();
     let agent = board.agents.get(&scene.attempt.agent).filter(|agent| are_served && agent.runtime.has_tools());
     let tools = agent.map(|agent| tools::section(agent.role, true)).unwrap_or_default();
-    words(&team, member, &scene.attempt.notes, &tools)
+    member_prompt(&team, member, &scene.attempt.notes, &tools)
 }
 
 /// Writes the prompt of a member.
-fn words(team: &Team, member: &Member, notes: &[String], tools: &str) -> String {
+fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str) -> String {
     let rank = if member.name == team.lead.name { "the lead" } else { "a member" };
     let mut text = format!("You are {}, {rank} of the team {}.\n\n", team.agent(&member.name), team.name);
     if let Some(role) = &member.role {
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn the_brief_of_a_member_names_its_team_and_role() {
-        let named = |it: &str| Member::named(MemberName::new(it).unwrap());
-        let tom = Member { role: Some("tests\nand more".into()), cwd: Some("web".into()), ..named("tom") };
+        let named = |it: &str| TeamMember::named(MemberName::new(it).unwrap());
+        let tom = TeamMember { role: Some("tests\nand more".into()), cwd: Some("web".into()), ..named("tom") };
         let team = Team {
             name: TeamName::new("harbour").unwrap(),
             project: ProjectName::new("shop").unwrap(),
@@ -74,16 +74,16 @@ mod tests {
             members: vec![tom.clone()],
             environments: BTreeMap::new(),
             launch: None,
-            again: false,
-            deleted_wall: None,
-            created_wall: 0,
-            updated_wall: 0,
+            relaunch_after_stop: false,
+            deleted_unix_ms: None,
+            created_unix_ms: 0,
+            updated_unix_ms: 0,
             extra: BTreeMap::new(),
         };
-        let text = words(&team, &tom, &["the old session left this".into()], "");
+        let text = member_prompt(&team, &tom, &["the old session left this".into()], "");
         assert!(text.starts_with("You are harbour/tom, a member of the team harbour."), "{text}");
         assert!(text.contains("- @harbour/amy (lead)\n- @harbour/tom (member): tests\n"), "{text}");
         assert!(text.contains("begin there") && text.contains("the old session left this"), "{text}");
-        assert!(words(&team, &team.lead, &[], "").contains("the lead of the team harbour"));
+        assert!(member_prompt(&team, &team.lead, &[], "").contains("the lead of the team harbour"));
     }
 }

@@ -3,10 +3,10 @@
 use regatta_core::pattern::PathPattern;
 
 /// The largest number of lines in one prompt.
-const MOST: usize = 8;
+const MAX_PITFALLS: usize = 8;
 
 /// Returns the pitfalls of the languages of these files.
-pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
+pub(crate) fn for_files(files: &[PathPattern]) -> Vec<&'static str> {
     let ends = |endings: &[&str]| {
         files.iter().any(|file| {
             let name = file.as_str().rsplit('/').next().unwrap_or_default();
@@ -14,19 +14,19 @@ pub(crate) fn of(files: &[PathPattern]) -> Vec<&'static str> {
         })
     };
     let mut found: Vec<&'static str> = Vec::new();
-    for (endings, lines) in TABLE {
+    for (endings, lines) in PITFALLS {
         if ends(endings) {
             found.extend(*lines);
         }
     }
-    found.truncate(MOST);
+    found.truncate(MAX_PITFALLS);
     found
 }
 
 /// Endings of file names, and the pitfalls of such files.
-type Row = (&'static [&'static str], &'static [&'static str]);
+type PitfallRow = (&'static [&'static str], &'static [&'static str]);
 
-const TABLE: &[Row] = &[
+const PITFALLS: &[PitfallRow] = &[
     (
         &[".go"],
         &[
@@ -84,13 +84,13 @@ mod tests {
 
     #[test]
     fn pitfalls_are_chosen_by_the_languages_of_the_files() {
-        let of = |files: &[&str]| of(&files.iter().map(|it| PathPattern::new(it).unwrap()).collect::<Vec<_>>());
+        let of = |files: &[&str]| for_files(&files.iter().map(|it| PathPattern::new(it).unwrap()).collect::<Vec<_>>());
         assert!(of(&["src/**"]).is_empty() && of(&["README.md"]).is_empty());
         assert!(of(&["src/*.rs"]).iter().all(|line| line.starts_with("Rust")));
         for name in ["at.js", "at.cjs", "src/*.jsx"] {
             let lines = of(&[name]);
             assert!(!lines.is_empty() && lines.iter().all(|line| line.starts_with("JavaScript")), "{name}: {lines:?}");
         }
-        assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MOST);
+        assert!(of(&["a.go", "b.py", "c.ts", "d.sh"]).len() == MAX_PITFALLS);
     }
 }

@@ -4,7 +4,7 @@ use regatta_core::agent::Role;
 
 /// The tools that a worker's prompt lists, in the order of use. The server provides all of them,
 /// which its tests check.
-pub const WORKERS_TOOLS: [(&str, &str); 10] = [
+pub const WORKER_TOOLS: [(&str, &str); 10] = [
     ("my_task", "show your task, its checks, who else works here on which files, and what landed last"),
     ("progress", "report in a sentence what you are doing"),
     ("ask", "ask a person a question, and wait for the answer"),
@@ -18,7 +18,7 @@ pub const WORKERS_TOOLS: [(&str, &str); 10] = [
 ];
 
 /// The tools that a lead's prompt lists.
-pub const LEADS_TOOLS: [(&str, &str); 12] = [
+pub const LEAD_TOOLS: [(&str, &str); 12] = [
     ("task_add", "give work to your workers: one call per task"),
     ("task_list", "list the open tasks of the project"),
     ("task_assign", "choose the worker of a task; without it, the next free worker takes the task"),
@@ -37,7 +37,7 @@ pub const LEADS_TOOLS: [(&str, &str); 12] = [
 ];
 
 /// Tools that are useful only for changing files.
-const TO_CHANGE: [&str; 2] = ["request_approval", "report_scope_escape"];
+const FILE_CHANGE_TOOLS: [&str; 2] = ["request_approval", "report_scope_escape"];
 
 /// Returns the section for an agent of this role. Leaves out the tools for changing files where
 /// `is_change` is false.
@@ -45,10 +45,10 @@ pub(super) fn section(role: Role, is_change: bool) -> String {
     let mut text =
         String::from("## TOOLS\nThe MCP server `regatta` gives you these tools. They know your task and your name.\n");
     let tools: &[(&str, &str)] = match role {
-        Role::Lead => &LEADS_TOOLS,
-        Role::Worker => &WORKERS_TOOLS,
+        Role::Lead => &LEAD_TOOLS,
+        Role::Worker => &WORKER_TOOLS,
     };
-    for (name, purpose) in tools.iter().filter(|(name, _)| is_change || !TO_CHANGE.contains(name)) {
+    for (name, purpose) in tools.iter().filter(|(name, _)| is_change || !FILE_CHANGE_TOOLS.contains(name)) {
         text += &format!("- `{name}`: {purpose}\n");
     }
     text + "\n"

@@ -6,14 +6,14 @@
 mod claims; // waits for claims
 mod commits; // durable before answered, and committed together
 mod crash; // a crash between every two steps
-mod forgetting;
-mod judging;
+mod dropped_work_gc;
+mod validation;
 mod landings; // from a task to the trunk
-mod past; // the board at any revision, and the timelines of tasks
-mod radar; // collisions of unfinished work
+mod timeline; // the board at any revision, and the timelines of tasks
+mod collision_scan; // collisions of unfinished work
 mod redaction; // secrets in stored and passed-on texts
 mod restarts; // shutdown, stop and restart
 mod support;
-mod talks;
+mod sessions;
 mod views;
 mod workspaces; // setup of workspaces

@@ -11,17 +11,17 @@ use regatta_engine::ports::git::Git;
 use crate::world::*;
 
 impl World {
-    fn parked(&self) -> Vec<String> {
+    fn pooled(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(self.data().join("pool/shop"))
             .map(|it| it.map(|it| it.unwrap().file_name().into_string().unwrap()).collect())
             .unwrap_or_default();
         names.sort();
         names
     }
-    fn finish(&self, attempt: AttemptId) {
+    fn finish_workspace(&self, attempt: AttemptId) {
         self.capture(attempt);
-        assert_eq!(self.unkept(attempt), Vec::<String>::new());
-        self.remove(attempt);
+        assert_eq!(self.uncaptured_paths(attempt), Vec::<String>::new());
+        self.remove_workspace(attempt);
     }
 }
 
@@ -72,13 +72,13 @@ fn finished_workspace_is_reused_and_only_changed_files_are_written() {
     write(first.join("a.txt"), "work\n");
     fs::remove_file(first.join("run.sh")).unwrap();
     write(first.join("new.txt"), "new\n");
-    world.finish(A1);
-    assert_eq!(world.parked(), ["A1"]);
+    world.finish_workspace(A1);
+    assert_eq!(world.pooled(), ["A1"]);
 
     write(world.user().join("later.txt"), "later\n");
     let tip = commit_all(world.user(), "later");
     let second = world.prepare(A2);
-    assert_eq!((world.parked().len(), &second.base), (0, &tip));
+    assert_eq!((world.pooled().len(), &second.base), (0, &tip));
     assert_eq!(inode(&second.path.join("src/lib.rs")), kept, "an unchanged file is not written again");
     assert_ne!(inode(&second.path.join("run.sh")), edited);
     assert_eq!(read(second.path.join("a.txt")), "one\n");
@@ -91,7 +91,7 @@ fn finished_workspace_is_reused_and_only_changed_files_are_written() {
 }
 
 /// A change that an attempt makes in its workspace, given a directory outside it.
-type Plant = fn(&Path, &Path);
+type WorkspaceEdit = fn(&Path, &Path);
 
 /// S5: a pooled workspace equals a fresh one, regardless of the changes by its former attempt.
 #[test]
@@ -102,7 +102,7 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
     commit_all(world.user(), "more");
     let outside = world.home.path().join("outside");
     write(outside.join("precious"), "x");
-    let plants: [(&str, Plant); 9] = [
+    let plants: [(&str, WorkspaceEdit); 9] = [
         ("hooks, configuration, refs, reflogs, stashes and alternates", |dir, outside| {
             let hook = dir.join(".git/hooks/post-checkout");
             write(&hook, format!("#!/bin/sh\ntouch '{}/hooked'\n", outside.display()));
@@ -195,11 +195,11 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
         let fresh_git = git_dir(&dir);
         plant(&dir, &outside);
         // The engine creates the proof. For this test only the directory matters.
-        world.remove(used);
-        assert_eq!(world.parked(), [used.to_string()], "{what}");
+        world.remove_workspace(used);
+        assert_eq!(world.pooled(), [used.to_string()], "{what}");
         let next = AttemptId(number + 1);
-        let warm = world.git.prepare(&world.repo, next, &branch(&format!("regatta/{used}"))).unwrap().path;
-        assert_eq!(world.parked(), Vec::<String>::new(), "{what}");
+        let warm = world.git.prepare_workspace(&world.repo, next, &branch(&format!("regatta/{used}"))).unwrap().path;
+        assert_eq!(world.pooled(), Vec::<String>::new(), "{what}");
         assert_eq!((listing(&warm), fs::metadata(&warm).unwrap().mode()), fresh, "{what}");
         assert_eq!(git_dir(&warm), fresh_git, "{what}");
         assert_eq!(git(&warm, &["status", "--porcelain", "--ignored"]), "", "{what}");
@@ -211,7 +211,7 @@ fn s5_a_pooled_workspace_keeps_nothing_of_its_former_attempt() {
             assert_eq!(read(warm.join("src/lib.rs")), "fn main() {}\n", "{what}");
         }
         assert_eq!(read(outside.join("precious")), "x", "{what}");
-        world.finish(next);
+        world.finish_workspace(next);
         number += 2;
     }
 }
@@ -222,7 +222,7 @@ fn partly_cleaned_workspace_is_never_reused() {
     for attempt in [A1, A2] {
         world.prepare(attempt);
     }
-    world.finish(A1);
+    world.finish_workspace(A1);
     let pool = world.data().join("pool/shop");
     // These directories were left by an interrupted cleaning, reuse and removal.
     for torn in [".A7.new", ".A8.taken", ".A9.gone"] {
@@ -232,20 +232,20 @@ fn partly_cleaned_workspace_is_never_reused() {
     let again = World { git: regatta_git::GitAdapter::new(world.data()), ..world };
     let workspace = again.prepare(AttemptId(3)).path;
     assert!(!workspace.join("secret").exists());
-    assert_eq!(again.parked(), Vec::<String>::new());
+    assert_eq!(again.pooled(), Vec::<String>::new());
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
 
     // A pooled workspace with a broken index or tree is replaced by a fresh one.
-    again.finish(A2);
-    assert_eq!(again.parked(), ["A2"]);
+    again.finish_workspace(A2);
+    assert_eq!(again.pooled(), ["A2"]);
     fs::write(again.data().join("pool/shop/A2/index"), "torn").unwrap();
     let workspace = again.prepare(AttemptId(4)).path;
     assert_eq!(git(&workspace, &["status", "--porcelain", "--ignored"]), "");
-    again.finish(AttemptId(4));
+    again.finish_workspace(AttemptId(4));
     fs::remove_dir_all(again.data().join("pool/shop/A4/tree")).unwrap();
     let workspace = again.prepare(AttemptId(5)).path;
     assert_eq!(read(workspace.join("a.txt")), "one\n");
-    assert_eq!(again.parked(), Vec::<String>::new());
+    assert_eq!(again.pooled(), Vec::<String>::new());
 }
 
 #[test]
@@ -257,24 +257,24 @@ fn pool_is_bounded_and_can_be_shrunk() {
         world.prepare(*attempt);
     }
     let live = world.git.disk_use(&world.repo).unwrap();
-    assert!(live.live > 0 && live.pooled == 0, "{live:?}");
+    assert!(live.live_bytes > 0 && live.pooled_bytes == 0, "{live:?}");
     for attempt in &attempts {
-        world.finish(*attempt);
+        world.finish_workspace(*attempt);
     }
-    assert_eq!(world.parked(), ["A1", "A2"]);
+    assert_eq!(world.pooled(), ["A1", "A2"]);
     let used = world.git.disk_use(&world.repo).unwrap();
-    assert!(used.live == 0 && used.pooled > 0, "{used:?}");
-    world.git.shrink_pool(&world.repo, used.pooled).unwrap();
-    assert_eq!(world.parked(), ["A1", "A2"]);
-    world.git.shrink_pool(&world.repo, used.pooled - 1).unwrap();
-    assert_eq!(world.parked(), ["A2"], "the oldest goes first");
+    assert!(used.live_bytes == 0 && used.pooled_bytes > 0, "{used:?}");
+    world.git.shrink_pool(&world.repo, used.pooled_bytes).unwrap();
+    assert_eq!(world.pooled(), ["A1", "A2"]);
+    world.git.shrink_pool(&world.repo, used.pooled_bytes - 1).unwrap();
+    assert_eq!(world.pooled(), ["A2"], "the oldest goes first");
     world.git.shrink_pool(&world.repo, 0).unwrap();
-    assert_eq!(world.parked(), Vec::<String>::new());
+    assert_eq!(world.pooled(), Vec::<String>::new());
 
     world.repo.workspace.pool = 0;
     world.prepare(A1);
-    world.finish(A1);
-    assert_eq!(world.parked(), Vec::<String>::new());
+    world.finish_workspace(A1);
+    assert_eq!(world.pooled(), Vec::<String>::new());
 }
 
 #[test]
@@ -286,15 +286,15 @@ fn pooled_workspace_follows_a_change_of_the_sparse_directories() {
     let sparse = world.prepare(A1).path;
     assert!(!sparse.join("docs").exists());
     write(sparse.join("docs/d.md"), "left behind\n");
-    world.finish(A1);
+    world.finish_workspace(A1);
     // An absent file changes on the trunk, and is still absent in the reused directory.
     write(world.user().join("docs/d.md"), "newer\n");
     commit_all(world.user(), "newer docs");
     let again = world.prepare(A2).path;
-    assert_eq!(world.parked(), Vec::<String>::new());
+    assert_eq!(world.pooled(), Vec::<String>::new());
     assert!(!again.join("docs").exists() && again.join("src/lib.rs").exists());
     assert_eq!(world.capture(A2).changed, Vec::<String>::new());
-    world.finish(A2);
+    world.finish_workspace(A2);
     world.repo.workspace.sparse = vec![];
     let whole = world.prepare(AttemptId(3)).path;
     assert_eq!(read(whole.join("docs/d.md")), "newer\n");
@@ -315,10 +315,10 @@ fn simultaneous_attempts_share_the_pool() {
                     write(dir.join(format!("{attempt}.txt")), "x");
                     write(dir.join("ignored.log"), "x");
                     assert_eq!(world.capture(attempt).changed, [format!("{attempt}.txt")]);
-                    world.remove(attempt);
+                    world.remove_workspace(attempt);
                 }
             });
         }
     });
-    assert!(world.parked().len() <= 4 && world.parked().iter().all(|it| !it.starts_with('.')), "{:?}", world.parked());
+    assert!(world.pooled().len() <= 4 && world.pooled().iter().all(|it| !it.starts_with('.')), "{:?}", world.pooled());
 }

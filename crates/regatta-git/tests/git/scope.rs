@@ -20,17 +20,17 @@ fn q3_a_restricted_capture_has_only_its_paths_and_the_whole_is_kept() {
     assert_eq!(whole.changed, ["a.txt", "new/in.txt", "other.txt", "run.sh", "src/lib.rs"]);
 
     let inside: Vec<String> = ["a.txt", "new/in.txt", "run.sh"].map(str::to_owned).to_vec();
-    let part = world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap();
+    let part = world.git.restrict(&world.repo, A1, (&whole, &inside), &authorship("part")).unwrap();
     assert_eq!((part.changed.as_slice(), &part.base), (inside.as_slice(), &whole.base));
     let listed = git(&world.vault(), &["ls-tree", "-r", "--name-only", part.commit.as_str()]);
     assert_eq!(listed.lines().collect::<Vec<_>>(), [".gitignore", "a.txt", "new/in.txt", "src/lib.rs"]);
-    assert_eq!(world.git.restrict(&world.repo, A1, (&whole, &inside), &by("part")).unwrap(), part, "repeating it gives the same capture");
+    assert_eq!(world.git.restrict(&world.repo, A1, (&whole, &inside), &authorship("part")).unwrap(), part, "repeating it gives the same capture");
     let refs = git(&world.vault(), &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
     for kept in [&whole.commit, &part.commit] {
         assert!(refs.contains(kept.as_str()), "{kept} is kept");
     }
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
-    let nothing = world.git.restrict(&world.repo, A1, (&whole, &["x".to_owned()]), &by("part")).unwrap();
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
+    let nothing = world.git.restrict(&world.repo, A1, (&whole, &["x".to_owned()]), &authorship("part")).unwrap();
     assert_eq!((nothing.commit == whole.base, nothing.changed.is_empty()), (true, true));
 }
 
@@ -46,7 +46,7 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
     let capture = world.capture(A1);
     let diff = world.git.changed_files(&world.repo, &capture, true).unwrap();
     let told: Vec<(&str, bool, Vec<&str>)> =
-        diff.iter().map(|it| (it.path.as_str(), it.new, it.added.iter().map(String::as_str).collect())).collect();
+        diff.iter().map(|it| (it.path.as_str(), it.is_new, it.added_lines.iter().map(String::as_str).collect())).collect();
     assert_eq!(
         told,
         [
@@ -56,7 +56,7 @@ fn changed_files_have_a_mark_for_new_and_their_added_lines() {
             ("run.sh", false, vec!["a.txt"]),
         ]
     );
-    assert!(world.git.changed_files(&world.repo, &capture, false).unwrap().iter().all(|it| it.added.is_empty()));
+    assert!(world.git.changed_files(&world.repo, &capture, false).unwrap().iter().all(|it| it.added_lines.is_empty()));
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn ignored_paths_and_marks_of_changed_files_are_read_from_the_checkout() {
     for (path, ignored) in
         [("x.log", true), ("target/deep/x.json", true), ("a.txt", false), ("new.json", false), (":x", false)]
     {
-        assert_eq!(world.git.ignores(&world.repo, path).unwrap(), ignored, "{path}");
+        assert_eq!(world.git.is_ignored(&world.repo, path).unwrap(), ignored, "{path}");
     }
     assert_eq!(world.git.checkout_marks(&world.repo).unwrap(), []);
     write(world.user().join("a.txt"), "two\n");

@@ -30,7 +30,7 @@ fn sparse_workspace_has_only_the_named_directories_and_a_clean_status() {
     }
     assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
     assert_eq!(world.capture(A1).changed, Vec::<String>::new(), "an absent file does not count as deleted");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     // The agent may check out more.
     git(&workspace, &["sparse-checkout", "add", "docs"]);
     assert_eq!(read(workspace.join("docs/d.md")), "docs/d.md\n");
@@ -51,11 +51,11 @@ fn changes_inside_and_outside_the_sparse_directories_are_captured() {
     write(workspace.join("docs/d.md"), "written blindly\n");
     let changed =
         ["docs/d.md", "docs/new.md", "server/deep/x.rs", "server/main.rs", "web/app/a.ts", "web/old/moved.ts"];
-    assert_eq!(world.unkept(A1), ["docs/d.md", "docs/new.md", "server/main.rs", "web/old/moved.ts"]);
+    assert_eq!(world.uncaptured_paths(A1), ["docs/d.md", "docs/new.md", "server/main.rs", "web/old/moved.ts"]);
     let capture = world.capture(A1);
     assert_eq!(capture.changed, changed);
-    assert_eq!(world.kept(&capture.commit, "docs/d.md"), "written blindly");
-    assert_eq!(world.kept(&capture.commit, "web/old/b.ts"), "web/old/b.ts", "an absent file is as in the base");
+    assert_eq!(world.read_from_vault(&capture.commit, "docs/d.md"), "written blindly");
+    assert_eq!(world.read_from_vault(&capture.commit, "web/old/b.ts"), "web/old/b.ts", "an absent file is as in the base");
     // Writing the base's own content and then removing the file are both no changes.
     write(workspace.join("docs/d.md"), "docs/d.md\n");
     assert!(!world.capture(A1).changed.contains(&"docs/d.md".to_owned()));
@@ -96,7 +96,7 @@ fn sparse_capture_without_regattas_index_deletes_nothing() {
 fn s6_a_sparse_directory_outside_the_repository_is_refused() {
     let mut world = world();
     world.repo.workspace.sparse = vec!["../outside".into()];
-    let told = world.git.prepare(&world.repo, A1, &branch("x")).unwrap_err();
+    let told = world.git.prepare_workspace(&world.repo, A1, &branch("x")).unwrap_err();
     assert_eq!(told.code, "bad_sparse");
     assert!(!world.data().join("workspaces/shop/A1").exists());
 }

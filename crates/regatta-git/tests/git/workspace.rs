@@ -89,27 +89,27 @@ fn garbage_collection_in_the_users_repository_removes_nothing_from_the_vault() {
 #[test]
 fn q5_unkept_files_are_named_until_they_are_captured() {
     let world = World::new();
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     let workspace = world.prepare(A1).path;
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     write(workspace.join("a.txt"), "work\n");
     write(workspace.join("new.txt"), "new\n");
     write(workspace.join("ignored.log"), "x");
     fs::remove_file(workspace.join("run.sh")).unwrap();
-    assert_eq!(world.unkept(A1), ["a.txt", "new.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["a.txt", "new.txt"]);
     world.capture(A1);
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     write(workspace.join("new.txt"), "newer\n");
-    assert_eq!(world.unkept(A1), ["new.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["new.txt"]);
     world.capture(A1);
     // The files get the content of an older capture, and of the trunk.
     write(workspace.join("new.txt"), "new\n");
     write(world.user().join("a.txt"), "on the trunk\n");
     commit_all(world.user(), "trunk");
     write(workspace.join("a.txt"), "on the trunk\n");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     write(workspace.join("last.txt"), "x");
-    assert_eq!(world.unkept(A1), ["last.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["last.txt"]);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn q5_a_capture_of_another_attempt_is_no_proof() {
         write(world.prepare(attempt).path.join("new.txt"), format!("{attempt}\n"));
     }
     world.capture(ten);
-    assert_eq!(world.unkept(A1), ["new.txt"]);
+    assert_eq!(world.uncaptured_paths(A1), ["new.txt"]);
 }
 
 #[test]
@@ -139,15 +139,15 @@ fn removing_a_workspace_keeps_its_capture_and_all_files_outside() {
     let capture = world.capture(A1);
     // An earlier removal was interrupted.
     write(world.data().join("workspaces/shop/.A1.gone/x"), "x");
-    world.remove(A1);
-    world.remove(A1);
+    world.remove_workspace(A1);
+    world.remove_workspace(A1);
     assert!(outside.join("precious").exists());
     assert_eq!(fs::read_dir(world.data().join("workspaces/shop")).unwrap().count(), 0);
-    assert_eq!(world.kept(&capture.commit, "a.txt"), "work");
+    assert_eq!(world.read_from_vault(&capture.commit, "a.txt"), "work");
     assert_eq!(git(&world.vault(), &["for-each-ref", "refs/regatta/base"]), "");
     assert!(git(&world.vault(), &["for-each-ref"]).contains("refs/regatta/keep/A1"));
     assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0, "no bookkeeping is left");
-    assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
+    assert_eq!(world.git.capture(&world.repo, A1, &authorship("x")).unwrap_err().code, "no_workspace");
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn six_attempts_can_be_prepared_and_captured_at_once() {
                 let workspace = world.prepare(attempt).path;
                 write(workspace.join(format!("{number}.txt")), "x");
                 assert_eq!(world.capture(attempt).changed, [format!("{number}.txt")]);
-                world.remove(attempt);
+                world.remove_workspace(attempt);
             });
         }
     });
@@ -174,7 +174,7 @@ fn six_attempts_can_be_prepared_and_captured_at_once() {
 fn data_directory_inside_the_users_repository_is_isolated() {
     let world = World::new();
     let inside = regatta_git::GitAdapter::new(world.user().join(".regatta"));
-    let workspace = inside.prepare(&world.repo, A1, &branch("x")).unwrap();
+    let workspace = inside.prepare_workspace(&world.repo, A1, &branch("x")).unwrap();
     assert_eq!(git(&workspace.path, &["rev-parse", "--show-cdup"]), "");
     assert_eq!(git(&workspace.path, &["status", "--porcelain"]), "");
 }

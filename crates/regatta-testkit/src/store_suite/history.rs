@@ -10,34 +10,34 @@ use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{ApprovalId, AttemptId, ChannelName, FiringId, HookId, Label, MessageId, MissionId, TaskId};
 use regatta_core::landing::Landing;
-use regatta_core::search::Query;
-use regatta_core::task::{Status, Task};
-use regatta_engine::ports::store::{Batch, MessageFilter, TaskFilter};
+use regatta_core::search::SearchQuery;
+use regatta_core::task::{TaskStatus, Task};
+use regatta_engine::ports::store::{StoreBatch, MessageFilter, TaskFilter};
 
-use super::story::{agent, everything, person, project};
-use super::{Harness, commit_all, events, rows};
+use super::history_fixture::{agent_named, all_steps, person, project_named};
+use super::{StoreHarness, commit_all, all_events, last_rows};
 
-pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
-    let (key, old) = rows(&steps)
+    let (key, old) = last_rows(&steps)
         .into_iter()
         .find(|(_, it)| matches!(it, Row::Message(it) if !it.labels.is_empty() && !it.mentions.is_empty()))
         .unwrap();
     let Row::Message(old) = old else { unreachable!() };
     let new = Message {
         labels: vec![Label::new("new").unwrap()],
-        mentions: vec![agent("newcomer")],
+        mentions: vec![agent_named("newcomer")],
         channel: ChannelName::new("elsewhere").unwrap(),
         ..Message::clone(&old)
     };
     let last = &steps.last().unwrap().board;
-    let batch = |row: Option<Row>| Batch {
-        after: last.revision,
+    let batch = |row: Option<Row>| StoreBatch {
+        base_revision: last.revision,
         meta: last.meta(),
         rows: [(key.clone(), row)].into(),
-        ..Batch::default()
+        ..StoreBatch::default()
     };
     store.commit(&batch(Some(Row::Message(new.clone().into())))).unwrap();
     let history = store.history();
@@ -65,37 +65,37 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn Harness) {
     store.check().unwrap();
 }
 
-pub fn history_sees_each_commit_at_once(harness: &mut dyn Harness) {
+pub fn history_sees_each_commit_at_once(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
     let history = store.history();
-    for step in everything() {
+    for step in all_steps() {
         store.commit(&step.batch).unwrap();
-        assert_eq!(history.events(step.batch.after, 1000).unwrap(), step.batch.events);
+        assert_eq!(history.events(step.batch.base_revision, 1000).unwrap(), step.batch.events);
         for task in step.board.tasks.values() {
             assert_eq!(history.task(task.id).unwrap().as_ref(), Some(&**task));
         }
     }
 }
 
-pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Task> = rows(&steps)
+    let all: Vec<Task> = last_rows(&steps)
         .into_values()
         .filter_map(|it| if let Row::Task(it) = it { Some(Task::clone(&it)) } else { None })
         .collect();
-    let mut statuses: Vec<Vec<Status>> = Status::ALL.iter().map(|it| vec![*it]).collect();
+    let mut statuses: Vec<Vec<TaskStatus>> = TaskStatus::ALL.iter().map(|it| vec![*it]).collect();
     statuses.extend([
         vec![],
-        Status::ALL.to_vec(),
-        vec![Status::Completed, Status::Failed, Status::Completed],
-        vec![Status::Offered, Status::Backlog],
+        TaskStatus::ALL.to_vec(),
+        vec![TaskStatus::Completed, TaskStatus::Failed, TaskStatus::Completed],
+        vec![TaskStatus::Offered, TaskStatus::Backlog],
     ]);
     let mut matched = 0;
     for statuses in &statuses {
-        for project in [None, Some(project("shop")), Some(project("docs")), Some(project("none"))] {
+        for project in [None, Some(project_named("shop")), Some(project_named("docs")), Some(project_named("none"))] {
             for mission in [None, Some(MissionId(1)), Some(MissionId(2)), Some(MissionId(9))] {
                 for after in [None, Some(TaskId(0)), Some(TaskId(3)), Some(TaskId(u64::MAX))] {
                     for limit in [0, 1, 2, 100] {
@@ -121,17 +121,17 @@ pub fn j12_tasks_are_found_by_every_filter(harness: &mut dyn Harness) {
     assert!(matched > 100, "only {matched} filters found anything");
 }
 
-pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let (history, board) = (store.history(), &steps.last().unwrap().board);
-    let rows: Vec<Row> = rows(&steps).into_values().collect();
+    let rows: Vec<Row> = last_rows(&steps).into_values().collect();
     let attempts: Vec<&Attempt> =
         rows.iter().filter_map(|it| if let Row::Attempt(it) = it { Some(&**it) } else { None }).collect();
     let landings: Vec<&Landing> =
         rows.iter().filter_map(|it| if let Row::Landing(it) = it { Some(&**it) } else { None }).collect();
-    assert!(attempts.iter().any(|it| it.ended.is_some()) && landings.iter().any(|it| it.end.is_some()));
+    assert!(attempts.iter().any(|it| it.end.is_some()) && landings.iter().any(|it| it.end.is_some()));
     for it in &attempts {
         assert_eq!(history.attempt(it.id).unwrap().as_ref(), Some(*it));
     }
@@ -147,7 +147,7 @@ pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn Harness) {
         let expected: Vec<&Attempt> = attempts.iter().copied().filter(|it| it.task == task).collect();
         assert_eq!(history.attempts_of(task).unwrap().iter().collect::<Vec<_>>(), expected);
     }
-    for name in [project("shop"), project("docs"), project("none")] {
+    for name in [project_named("shop"), project_named("docs"), project_named("none")] {
         for limit in [0, 1, 3, 100] {
             let expected: Vec<&Landing> =
                 landings.iter().rev().copied().filter(|it| it.project == name).take(limit).collect();
@@ -168,19 +168,19 @@ pub fn j12_ended_entities_are_found_in_history(harness: &mut dyn Harness) {
     assert_eq!(seen.len(), 2, "the story has a running mission and one that ended");
 }
 
-pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Message> = rows(&steps)
+    let all: Vec<Message> = last_rows(&steps)
         .into_values()
         .filter_map(|it| if let Row::Message(it) = it { Some(Message::clone(&it)) } else { None })
         .collect();
     let channels = ["general", "shop", "@ann", "none"].map(|it| ChannelName::new(it).unwrap());
     let labels = ["task", "coord:merge", "count", "none"].map(|it| Label::new(it).unwrap());
-    let senders = [person("ann"), Actor::Agent(agent("bob")), Actor::Regatta].map(|it| it.to_string());
-    let mentions = ["ann", "bob", "none"].map(agent);
+    let senders = [person("ann"), Actor::Agent(agent_named("bob")), Actor::Regatta].map(|it| it.to_string());
+    let mentions = ["ann", "bob", "none"].map(agent_named);
     fn or_none<T: Clone>(it: &[T]) -> Vec<Option<T>> {
         [None].into_iter().chain(it.iter().cloned().map(Some)).collect()
     }
@@ -238,16 +238,16 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn Harness) {
     }
 }
 
-pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Message> = rows(&steps)
+    let all: Vec<Message> = last_rows(&steps)
         .into_values()
         .filter_map(|it| if let Row::Message(it) = it { Some(Message::clone(&it)) } else { None })
         .collect();
-    let (early, late) = (all[2].wall, all[all.len() - 3].wall);
+    let (early, late) = (all[2].unix_ms, all[all.len() - 3].unix_ms);
     let mut filters = Vec::new();
     for text in [None, Some("number"), Some("NUMBER ümlaut"), Some("\"is late\""), Some("\"late is\""), Some("nowhere")]
     {
@@ -260,11 +260,11 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness
                         filters.push(MessageFilter {
                             channel: channel.map(|it| ChannelName::new(it).unwrap()),
                             from: from.map(str::to_owned),
-                            text: text.and_then(Query::new),
+                            text: text.and_then(SearchQuery::new),
                             thread: thread.map(MessageId),
                             reply_to: reply_to.map(MessageId),
-                            since,
-                            until,
+                            since_unix_ms: since,
+                            until_unix_ms: until,
                             after: after.map(MessageId),
                             before: before.map(MessageId),
                             limit,
@@ -283,8 +283,8 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness
                 && filter.text.as_ref().is_none_or(|want| want.matches(&it.text))
                 && filter.thread.is_none_or(|want| it.id == want || it.thread == Some(want))
                 && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
-                && filter.since.is_none_or(|want| it.wall >= want)
-                && filter.until.is_none_or(|want| it.wall <= want)
+                && filter.since_unix_ms.is_none_or(|want| it.unix_ms >= want)
+                && filter.until_unix_ms.is_none_or(|want| it.unix_ms <= want)
                 && filter.after.is_none_or(|after| it.id > after)
                 && filter.before.is_none_or(|before| it.id < before)
         };
@@ -301,12 +301,12 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn Harness
     assert_eq!(history.message(MessageId(999)).unwrap(), None);
 }
 
-pub fn j12_firings_are_found_newest_first(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn j12_firings_are_found_newest_first(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
     let history = store.history();
-    let all: Vec<Firing> = rows(&steps)
+    let all: Vec<Firing> = last_rows(&steps)
         .into_values()
         .filter_map(|it| if let Row::Firing(it) = it { Some(Firing::clone(&it)) } else { None })
         .collect();
@@ -327,11 +327,11 @@ pub fn j12_firings_are_found_newest_first(harness: &mut dyn Harness) {
     }
 }
 
-pub fn events_are_read_page_by_page(harness: &mut dyn Harness) {
-    let steps = everything();
+pub fn events_are_read_page_by_page(harness: &mut dyn StoreHarness) {
+    let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps);
-    let (history, expected) = (store.history(), events(&steps));
+    let (history, expected) = (store.history(), all_events(&steps));
     for size in [1, 7, 1000] {
         let mut found: Vec<Recorded> = Vec::new();
         loop {

@@ -5,9 +5,9 @@
 #![allow(clippy::print_stdout, reason = "a test that is skipped prints the reason")]
 
 mod github;
-mod hook;
+mod webhook_server;
 mod linear;
-mod plain;
+mod http_client;
 mod sdk;
 mod slack;
 mod telegram;

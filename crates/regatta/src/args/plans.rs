@@ -6,7 +6,7 @@ use regatta_core::ids::{AgentName, TeamName};
 use super::*;
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// Plan file (TOML or JSON), - for standard input, or a goal in words that an agent turns into a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
     #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
@@ -17,7 +17,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agents", "resume"])]
     pub(crate) team: Option<TeamName>,
     /// Limit the cost in US dollars, such as 2.50; at the limit nothing more starts and the inbox shows it
-    #[arg(long, value_name = "DOLLARS", value_parser = super::agents::dollars, conflicts_with = "resume")]
+    #[arg(long, value_name = "DOLLARS", value_parser = super::agents::parse_dollars, conflicts_with = "resume")]
     pub(crate) budget: Option<u64>,
     /// Agent that turns a goal into a plan (default: the first of the agents)
     #[arg(long, value_name = "NAME")]
@@ -39,7 +39,7 @@ pub(crate) struct Run {
     pub(crate) wait: bool,
     /// Start each task as soon as it is ready (flow, the default), or layer by layer (waves); regatta.toml can change the default
     #[arg(long, value_enum)]
-    pub(crate) mode: Option<Mode>,
+    pub(crate) mode: Option<RunModeArg>,
     /// Maximum number of attempts at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_workers: Option<u32>,
@@ -73,13 +73,13 @@ pub(crate) struct Run {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Mode {
+pub(crate) enum RunModeArg {
     Flow,
     Waves,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum PlanWord {
+pub(crate) enum PlanCommand {
     /// Check a plan and report problems by line and column, without starting it
     Check {
         /// Plan file (TOML or JSON); - reads standard input

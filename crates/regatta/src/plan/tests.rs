@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_plan_names_its_blockers_and_its_checks() {
-    let plan = parse(
+    let plan = parse_plan(
         r#"
         title = "Two"
         [[task]]
@@ -34,20 +34,20 @@ fn a_plan_names_its_blockers_and_its_checks() {
 
 #[test]
 fn toml_and_json_plans_are_read_alike() {
-    let toml = parse("[[task]]\nid='a'\nsubject='x'\nfiles='f'\ntype='bug'\npriority=0", false, "p").unwrap();
+    let toml = parse_plan("[[task]]\nid='a'\nsubject='x'\nfiles='f'\ntype='bug'\npriority=0", false, "p").unwrap();
     for json in [
         r#"[{"id":"a","subject":"x","files":["f"],"issue_type":"bug","priority":0}]"#,
         r#"{"tasks":[{"id":"a","title":"x","files":"f","type":"bug","priority":0}]}"#,
     ] {
-        let json = parse(json, true, "p").unwrap();
+        let json = parse_plan(json, true, "p").unwrap();
         assert_eq!((json.tasks, json.names), (toml.tasks.clone(), toml.names.clone()));
     }
 }
 
 /// One row of the table: the plan, the position of the mistake, the message and the fix.
-type Bad = (&'static str, &'static str, &'static str, &'static str);
+type InvalidPlan = (&'static str, &'static str, &'static str, &'static str);
 
-const BAD_TOML: &[Bad] = &[
+const INVALID_TOML: &[InvalidPlan] = &[
     ("", "1:1", "the plan has no [[task]]", "write [[task]]"),
     ("title = 'x'\n", "1:1", "the plan has no [[task]]", "write [[task]]"),
     ("task = []\n", "1:1", "the plan has no [[task]]", "write [[task]]"),
@@ -159,7 +159,7 @@ const BAD_TOML: &[Bad] = &[
     ),
 ];
 
-const BAD_JSON: &[Bad] = &[
+const INVALID_JSON: &[InvalidPlan] = &[
     ("", "1:1", "this is not JSON", "missing comma"),
     ("{", "1:1", "this is not JSON", "missing comma"),
     ("[{\"subject\": \"x\"\n \"id\": \"a\"}]", "2:2", "this is not JSON", "missing comma"),
@@ -181,21 +181,21 @@ const BAD_JSON: &[Bad] = &[
     ("[{\"subject\":\"x\",\"priority\":99999999999999999999}]", "1:28", "`priority` must be", "0 (first)"),
 ];
 
-fn faults(text: &str, json: bool) -> Vec<String> {
-    let source = Source::new("p", text);
-    let found = understand(&source, json).expect_err(text);
-    found.iter().map(|it| source.told(it)).collect()
+fn diagnostics(text: &str, json: bool) -> Vec<String> {
+    let source = SourceText::new("p", text);
+    let found = parse_source(&source, json).expect_err(text);
+    found.iter().map(|it| source.format_line(it)).collect()
 }
 
 /// Covers at least 40 kinds of mistakes. Each is reported exactly once, with its position, a
 /// message and the fix.
 #[test]
 fn every_mistake_is_reported_with_its_place_and_its_fix() {
-    assert!(BAD_TOML.len() + BAD_JSON.len() >= 40);
+    assert!(INVALID_TOML.len() + INVALID_JSON.len() >= 40);
     let mut untold = Vec::new();
-    for (bad, json) in [(BAD_TOML, false), (BAD_JSON, true)] {
+    for (bad, json) in [(INVALID_TOML, false), (INVALID_JSON, true)] {
         for (text, place, what, fix) in bad {
-            let told = faults(text, json);
+            let told = diagnostics(text, json);
             let good = told.len() == 1
                 && told[0].starts_with(&format!("p:{place}: "))
                 && told[0].contains(what)
@@ -212,11 +212,11 @@ fn every_mistake_is_reported_with_its_place_and_its_fix() {
 #[test]
 fn several_mistakes_are_reported_together() {
     let told =
-        faults("[[task]]\nsubject = 'x'\npriority = 11\nfiles = ['/a']\n[[task]]\nid = 'b'\nblocked_by = ['c']", false);
+        diagnostics("[[task]]\nsubject = 'x'\npriority = 11\nfiles = ['/a']\n[[task]]\nid = 'b'\nblocked_by = ['c']", false);
     let places: Vec<&str> = told.iter().map(|it| &it[..5]).collect();
     assert_eq!(places, ["p:3:1", "p:4:1", "p:5:1", "p:7:1"], "{told:#?}");
     let many = "[[task]]\n".repeat(30);
-    let Err(Failed::Problem(it)) = parse(&many, false, "p") else { panic!("the plan was accepted") };
+    let Err(CommandError::Problem(it)) = parse_plan(&many, false, "p") else { panic!("the plan was accepted") };
     assert!(it.message.ends_with("and 10 more"), "{}", it.message);
     assert_eq!(it.hint, "fix these 30 places and try again; nothing was created");
 }
@@ -226,13 +226,13 @@ fn binary_or_too_large_file_is_refused_with_the_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("p.toml");
     std::fs::write(&path, b"[[task]]\nsubject = '\xff'").unwrap();
-    let (source, found) = check(&path).unwrap();
-    assert!(source.told(&found.problems[0]).contains(":2:12: this is not UTF-8; save the file as UTF-8"));
-    std::fs::write(&path, vec![b' '; LARGEST as usize + 1]).unwrap();
-    let (_, found) = check(&path).unwrap();
+    let (source, found) = check_plan(&path).unwrap();
+    assert!(source.format_line(&found.problems[0]).contains(":2:12: this is not UTF-8; save the file as UTF-8"));
+    std::fs::write(&path, vec![b' '; MAX_PLAN_BYTES as usize + 1]).unwrap();
+    let (_, found) = check_plan(&path).unwrap();
     assert!(found.problems[0].what.contains("more than 4 MiB"), "{found:?}");
-    assert!(load(&path).is_err());
+    assert!(load_source(&path).is_err());
     std::fs::write(&path, "\u{feff}[[task]]\nsubject = 'x'").unwrap();
-    assert_eq!(check(&path).unwrap().1.tasks, 1, "a byte order mark is allowed");
-    assert!(check(dir.path()).is_err(), "a directory is not a plan");
+    assert_eq!(check_plan(&path).unwrap().1.tasks, 1, "a byte order mark is allowed");
+    assert!(check_plan(dir.path()).is_err(), "a directory is not a plan");
 }

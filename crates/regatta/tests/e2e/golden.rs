@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Compares a text with the golden file of that name.
 #[track_caller]
-pub(crate) fn check(name: &str, text: &str) {
+pub(crate) fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/golden").join(name);
     if std::env::var_os("UPDATE_GOLDEN").is_some_and(|it| it == "1") {
         std::fs::write(&path, text).unwrap();
@@ -18,11 +18,11 @@ pub(crate) fn check(name: &str, text: &str) {
 /// Replaces everything that differs from run to run: paths of the test, commits, ages, times, ports
 /// and process ids. Columns are aligned only where their content is fixed, so runs of spaces become
 /// two.
-pub(crate) fn plain(text: &str, root: &Path) -> String {
+pub(crate) fn normalize(text: &str, root: &Path) -> String {
     let text = text.replace(root.to_str().unwrap(), "ROOT");
     let mut lines = Vec::new();
     for line in text.lines() {
-        let cells: Vec<String> = line.trim_end().split("  ").filter(|it| !it.is_empty()).map(cell).collect();
+        let cells: Vec<String> = line.trim_end().split("  ").filter(|it| !it.is_empty()).map(normalize_cell).collect();
         // Durations depend on the machine, and very short phases may be missing.
         if let Some(name) = cells.first().filter(|it| ["past", "time"].contains(&it.as_str())) {
             let name = format!("{}\n", name.to_uppercase());
@@ -46,7 +46,7 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
         if let Some((head, slots)) = line.rsplit_once(" · ")
             && (slots.ends_with(" trees at once") || slots == "one tree at a time")
         {
-            lines.push(format!("{} · SLOTS\n", cell(head)));
+            lines.push(format!("{} · SLOTS\n", normalize_cell(head)));
             continue;
         }
         let indent = if line.starts_with("  ") { "  " } else { "" };
@@ -55,11 +55,11 @@ pub(crate) fn plain(text: &str, root: &Path) -> String {
     lines.concat()
 }
 
-fn cell(cell: &str) -> String {
-    cell.trim().split(' ').map(word).collect::<Vec<_>>().join(" ")
+fn normalize_cell(cell: &str) -> String {
+    cell.trim().split(' ').map(normalize_word).collect::<Vec<_>>().join(" ")
 }
 
-fn word(word: &str) -> String {
+fn normalize_word(word: &str) -> String {
     let core = word.trim_start_matches('(').trim_end_matches([',', ':', ')']);
     let at = word.len() - word.trim_start_matches('(').len();
     let (head, tail) = (&word[..at], &word[at + core.len()..]);

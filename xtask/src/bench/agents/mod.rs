@@ -1,33 +1,33 @@
 //! The supervision of agents: stops, floods, restarts, and the cost of a start.
 
-pub(crate) mod chatty; // many agents that print a lot at once
+pub(crate) mod output_flood; // many agents that print a lot at once
 pub(crate) mod next_start; // from a landing to the start of its dependant
 pub(crate) mod overhead; // from a start to the first byte
 pub(crate) mod queue; // the landing queue as a whole
 pub(crate) mod reattach; // killed daemons, and agents that keep running
-pub(crate) mod stops; // process trees that resist a stop
-pub(crate) mod team; // a launch of twelve members at once and one by one
-pub(crate) mod thousand; // leftovers of many tasks
+pub(crate) mod stop_times; // process trees that resist a stop
+pub(crate) mod team_start; // a launch of twelve members at once and one by one
+pub(crate) mod leak_check; // leftovers of many tasks
 
-pub(crate) mod place; // a repository, a data directory and a daemon
+pub(crate) mod fixture; // a repository, a data directory and a daemon
 
 use std::path::Path;
 
 use anyhow::Context;
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::Launch;
+use regatta_engine::ports::agents::ProgramLaunch;
 
 /// Returns a launch of a shell script. `token` marks all processes that it starts.
-fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> anyhow::Result<Launch> {
-    Ok(Launch {
+fn shell_launch(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> anyhow::Result<ProgramLaunch> {
+    Ok(ProgramLaunch {
         attempt,
         agent: AgentName::new("bench")?,
         runtime: Runtime::Command { argv: vec!["sh".into(), "-c".into(), script.into()] },
-        profile: Profile { confine: Some(regatta_core::agent::Level::Off), ..Profile::default() },
+        profile: Profile { sandbox: Some(regatta_core::agent::SandboxLevel::Off), ..Profile::default() },
         resume: None,
         mcp: None,
-        used: Default::default(),
+        recorded_usage: Default::default(),
         objects: None,
         hidden: vec![],
         workspace: workspace.to_owned(),
@@ -38,7 +38,7 @@ fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> any
 }
 
 /// Returns the live processes with this word in their environment or command line.
-fn carrying(token: &str) -> Vec<u32> {
+fn processes_with(token: &str) -> Vec<u32> {
     let has =
         |file: String| std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()));
     let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -19,17 +19,17 @@ const TAGS: [&str; 15] = [
 ];
 
 /// Returns the text without its markup, or Telegram's error.
-pub(crate) fn plain(text: &str, mode: Option<&str>) -> Result<String, String> {
+pub(crate) fn plain_text(text: &str, mode: Option<&str>) -> Result<String, String> {
     match mode.map(str::to_ascii_lowercase).as_deref() {
         None | Some("") => Ok(text.to_owned()),
-        Some("html") => html(text),
-        Some("markdownv2") => markdown(text),
+        Some("html") => html_to_plain(text),
+        Some("markdownv2") => markdown_to_plain(text),
         Some("markdown") => Ok(text.replace(['*', '_', '`'], "")),
         Some(_) => Err("unsupported parse_mode".into()),
     }
 }
 
-fn html(text: &str) -> Result<String, String> {
+fn html_to_plain(text: &str) -> Result<String, String> {
     let mut shown = String::new();
     let mut open: Vec<String> = vec![];
     let mut rest = text;
@@ -82,7 +82,7 @@ fn html(text: &str) -> Result<String, String> {
     }
 }
 
-fn markdown(text: &str) -> Result<String, String> {
+fn markdown_to_plain(text: &str) -> Result<String, String> {
     let mut shown = String::new();
     let mut open: Vec<&str> = vec![];
     let mut rest = text;
@@ -90,7 +90,7 @@ fn markdown(text: &str) -> Result<String, String> {
         let fence = if rest.starts_with("```") { "```" } else { "`" };
         if it == '`' {
             let after = &rest[fence.len()..];
-            let end = unescaped(after, fence).ok_or("Can't find end of the entity starting at a code mark")?;
+            let end = find_unescaped(after, fence).ok_or("Can't find end of the entity starting at a code mark")?;
             let code = after[..end].replace("\\`", "`").replace("\\\\", "\\");
             // The first line of a block may be the name of its language.
             let cut = if fence.len() == 3 { code.find('\n').map_or(0, |it| it + 1) } else { 0 };
@@ -118,7 +118,7 @@ fn markdown(text: &str) -> Result<String, String> {
             ']' if open.last() == Some(&"]") => {
                 open.pop();
                 if rest.starts_with('(') {
-                    let end = unescaped(rest, ")").ok_or("Can't find end of a URL")?;
+                    let end = find_unescaped(rest, ")").ok_or("Can't find end of a URL")?;
                     rest = &rest[end + 1..];
                 }
             }
@@ -137,7 +137,7 @@ fn markdown(text: &str) -> Result<String, String> {
 }
 
 /// Returns the position of the first occurrence without a backslash before it.
-fn unescaped(text: &str, what: &str) -> Option<usize> {
+fn find_unescaped(text: &str, what: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find(what).map(|it| it + from) {
         let slashes = text[..found].bytes().rev().take_while(|it| *it == b'\\').count();
@@ -162,7 +162,7 @@ mod tests {
             ("MarkdownV2", "```rust\nlet a = 1;\n```\n>quote\\!", "let a = 1;\n\nquote!"),
         ];
         for (mode, text, shown) in good {
-            assert_eq!(plain(text, Some(mode)).as_deref(), Ok(shown), "{text}");
+            assert_eq!(plain_text(text, Some(mode)).as_deref(), Ok(shown), "{text}");
         }
         let bad = [
             ("html", "<div>x</div>", "Unsupported start tag"),
@@ -176,7 +176,7 @@ mod tests {
             ("rtf", "x", "unsupported"),
         ];
         for (mode, text, words) in bad {
-            assert!(plain(text, Some(mode)).unwrap_err().contains(words), "{text}");
+            assert!(plain_text(text, Some(mode)).unwrap_err().contains(words), "{text}");
         }
     }
 }
