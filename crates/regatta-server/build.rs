@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 
 fn main() {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR"));
-    let page =
-        PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR")).join("page");
+    let page = PathBuf::from(
+        std::env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"),
+    )
+    .join("page");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={}", page.display());
     let files = list_files(&page);
@@ -22,8 +24,12 @@ fn main() {
     let mut text = String::from("/// The page's files, by their path from its root.\n");
     text += "pub(crate) static FILES: &[(&str, &[u8])] = &[\n";
     for (name, path) in &files {
-        writeln!(text, "    ({name:?}, include_bytes!({:?})),", path.display().to_string())
-            .expect("writing to a string succeeds");
+        writeln!(
+            text,
+            "    ({name:?}, include_bytes!({:?})),",
+            path.display().to_string()
+        )
+        .expect("writing to a string succeeds");
     }
     text += "];\n";
     std::fs::write(out.join("web_files.rs"), text).expect("Cargo's own directory can be written");

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use regatta_engine::ports::agents::Exit;
-use regatta_engine::ports::store::{StoreBatch, StoreHistory, LoadedState, Store, StoreError};
+use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, StoreHistory};
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, Ports, EngineSettings};
+use regatta_engine::{Engine, EngineSettings, Ports};
 use regatta_store::SqliteStore;
 use regatta_testkit::fake_agents::FakeAgents;
 use regatta_testkit::fake_git::FakeGit;
@@ -25,18 +25,29 @@ pub(crate) enum StoreKind {
 pub(crate) const REPO_PATH: &str = "/nowhere/lake";
 
 /// Starts an engine on a new store in `dir`.
-pub(crate) fn start_engine(kind: StoreKind, dir: &Path) -> anyhow::Result<(Engine, Arc<StoreCounts>)> {
+pub(crate) fn start_engine(
+    kind: StoreKind,
+    dir: &Path,
+) -> anyhow::Result<(Engine, Arc<StoreCounts>)> {
     let inner: Box<dyn Store> = match kind {
         StoreKind::Sqlite => Box::new(SqliteStore::open(&dir.join("regatta.db"))?),
         StoreKind::Memory => Box::new(FakeStore::new()),
     };
     let counts = Arc::new(StoreCounts::default());
-    let store = Box::new(CountingStore { inner, counts: counts.clone() });
+    let store = Box::new(CountingStore {
+        inner,
+        counts: counts.clone(),
+    });
     // No agent is started, because only the writer and the store are measured.
     let git = FakeGit::new();
     git.create_repo(Path::new(REPO_PATH), &[]);
     let agents = Arc::new(FakeAgents::new(&git, |_| Exit::Code(0)));
-    let ports = Ports { store, git: Arc::new(git), agents, clock: Arc::new(MachineClock) };
+    let ports = Ports {
+        store,
+        git: Arc::new(git),
+        agents,
+        clock: Arc::new(MachineClock),
+    };
     let (engine, _) = Engine::start(ports, EngineSettings::default())?;
     Ok((engine, counts))
 }
@@ -62,9 +73,13 @@ impl Store for CountingStore {
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
         let began = Instant::now();
         let done = self.inner.commit(batch);
-        self.counts.nanoseconds.fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
+        self.counts
+            .nanoseconds
+            .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
         self.counts.commits.fetch_add(1, Relaxed);
-        self.counts.events.fetch_add(batch.events.len() as u64, Relaxed);
+        self.counts
+            .events
+            .fetch_add(batch.events.len() as u64, Relaxed);
         done
     }
     fn revision(&mut self) -> Result<u64, StoreError> {

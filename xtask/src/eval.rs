@@ -65,33 +65,80 @@ type PlantedFault = (&'static str, fn(&mut RunEvidence));
 
 const CHECKS: [EvalCheck; 9] = [
     ("each mission has a lead of its own", 10, check_own_leads),
-    ("both missions end as done, with a report", 15, check_both_done),
-    ("workers are named under their own lead", 10, check_own_workers),
-    ("every change is on the trunk once", 15, check_every_change_once),
-    ("merges are serial: no divergent commit, no two moves at once", 15, check_serial_landing),
+    (
+        "both missions end as done, with a report",
+        15,
+        check_both_done,
+    ),
+    (
+        "workers are named under their own lead",
+        10,
+        check_own_workers,
+    ),
+    (
+        "every change is on the trunk once",
+        15,
+        check_every_change_once,
+    ),
+    (
+        "merges are serial: no divergent commit, no two moves at once",
+        15,
+        check_serial_landing,
+    ),
     ("every tip of the trunk is green", 10, check_green_trunk),
-    ("no task is worked on twice, or by another lead's workers", 10, check_no_task_twice),
-    ("landings are announced, and leads are notified of each other", 10, check_messages),
-    ("nothing is left running, claimed or registered", 5, check_nothing_left),
+    (
+        "no task is worked on twice, or by another lead's workers",
+        10,
+        check_no_task_twice,
+    ),
+    (
+        "landings are announced, and leads are notified of each other",
+        10,
+        check_messages,
+    ),
+    (
+        "nothing is left running, claimed or registered",
+        5,
+        check_nothing_left,
+    ),
 ];
 
 const PLANTED_FAULTS: [PlantedFault; 9] = [
     ("each mission has a lead of its own", |it| {
         it.missions[1]["lead"]["name"] = it.missions[0]["lead"]["name"].clone()
     }),
-    ("both missions end as done, with a report", |it| it.missions[0]["result"]["how"] = json!("cancelled")),
-    ("workers are named under their own lead", |it| it.files[0].1 = it.files[TASKS_PER_MISSION].1.clone()),
-    ("every change is on the trunk once", |it| it.subjects.push(it.subjects[0].clone())),
-    ("merges are serial: no divergent commit, no two moves at once", |it| it.merges = 1),
+    ("both missions end as done, with a report", |it| {
+        it.missions[0]["result"]["how"] = json!("cancelled")
+    }),
+    ("workers are named under their own lead", |it| {
+        it.files[0].1 = it.files[TASKS_PER_MISSION].1.clone()
+    }),
+    ("every change is on the trunk once", |it| {
+        it.subjects.push(it.subjects[0].clone())
+    }),
+    (
+        "merges are serial: no divergent commit, no two moves at once",
+        |it| it.merges = 1,
+    ),
     ("every tip of the trunk is green", |it| it.failing_tips = 1),
-    ("no task is worked on twice, or by another lead's workers", |it| {
-        let again = it.events.iter().find(|it| it["kind"] == "attempt.started").cloned();
-        it.events.insert(0, again.unwrap_or_default());
+    (
+        "no task is worked on twice, or by another lead's workers",
+        |it| {
+            let again = it
+                .events
+                .iter()
+                .find(|it| it["kind"] == "attempt.started")
+                .cloned();
+            it.events.insert(0, again.unwrap_or_default());
+        },
+    ),
+    (
+        "landings are announced, and leads are notified of each other",
+        |it| it.messages.retain(|it| !has_label(it, "coord:merge")),
+    ),
+    ("nothing is left running, claimed or registered", |it| {
+        it.leftover_programs = 1
     }),
-    ("landings are announced, and leads are notified of each other", |it| {
-        it.messages.retain(|it| !has_label(it, "coord:merge"))
-    }),
-    ("nothing is left running, claimed or registered", |it| it.leftover_programs = 1),
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -103,32 +150,66 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         score += if wrong.is_none() { points } else { 0 };
         report.require(
             wrong.is_none(),
-            format!("{points:>3} {name}{}", wrong.map_or(String::new(), |it| format!(": {it}"))),
+            format!(
+                "{points:>3} {name}{}",
+                wrong.map_or(String::new(), |it| format!(": {it}"))
+            ),
         );
     }
-    report.add_line(format!("  score: {score} of {}", CHECKS.iter().map(|it| it.1).sum::<u32>()));
+    report.add_line(format!(
+        "  score: {score} of {}",
+        CHECKS.iter().map(|it| it.1).sum::<u32>()
+    ));
     report.set_value("score", score);
     let waits = handover_times(&several);
     let longest = waits.iter().copied().fold(0.0, f64::max);
     report.add_line(format!(
-        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at the median, {longest:.0} ms at most",
+        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at \
+        the median, {longest:.0} ms at most",
         waits.len(),
         median(waits.clone()),
     ));
-    report.check_target(longest <= 1_000.0, "the next in line lands within 1 s of the trunk being free");
+    report.check_target(
+        longest <= 1_000.0,
+        "the next in line lands within 1 s of the trunk being free",
+    );
 
     // The same missions one after the other must have the same outcome.
     let one = run_once(args, 1)?;
     let same = comparable_outcome(&one) == comparable_outcome(&several);
-    report.require(same, format!("with one lead the outcome is the same: {:?}", comparable_outcome(&one)));
-    report.require(max_simultaneous_leads(&one) == 1, format!("with room for one, {} lead at a time", max_simultaneous_leads(&one)));
-    report.require(max_simultaneous_leads(&several) > 1, format!("with room for three, {} at a time", max_simultaneous_leads(&several)));
+    report.require(
+        same,
+        format!(
+            "with one lead the outcome is the same: {:?}",
+            comparable_outcome(&one)
+        ),
+    );
+    report.require(
+        max_simultaneous_leads(&one) == 1,
+        format!(
+            "with room for one, {} lead at a time",
+            max_simultaneous_leads(&one)
+        ),
+    );
+    report.require(
+        max_simultaneous_leads(&several) > 1,
+        format!(
+            "with room for three, {} at a time",
+            max_simultaneous_leads(&several)
+        ),
+    );
 
     for (name, fault) in PLANTED_FAULTS {
         let mut broken = several.clone();
         fault(&mut broken);
-        let seen = CHECKS.iter().find(|it| it.0 == name).and_then(|it| it.2(&broken));
-        report.require(seen.is_some(), format!("the planted fault is found: {name}"));
+        let seen = CHECKS
+            .iter()
+            .find(|it| it.0 == name)
+            .and_then(|it| it.2(&broken));
+        report.require(
+            seen.is_some(),
+            format!("the planted fault is found: {name}"),
+        );
     }
     report.finish()
 }
@@ -139,27 +220,66 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
     let place = BenchFixture::new(args, &program)?;
     let daemon = place.start_daemon()?;
     let shop = place.root.join("shop");
-    std::fs::write(shop.join("test.sh"), "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n")?;
-    let leads = format!("[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = 2\n");
-    let text =
-        format!("[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n{leads}");
+    std::fs::write(
+        shop.join("test.sh"),
+        "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n",
+    )?;
+    let leads = format!(
+        "[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = \
+        2\n"
+    );
+    let text = format!(
+        "[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh \
+        ./test.sh\"]\n{leads}"
+    );
     std::fs::write(shop.join("regatta.toml"), text)?;
     place.git(&["add", "-A"])?;
-    place.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Set up"])?;
+    place.git(&[
+        "-c",
+        "user.name=Ann",
+        "-c",
+        "user.email=ann@example.invalid",
+        "commit",
+        "-q",
+        "-m",
+        "Set up",
+    ])?;
     place.run_command(&["init"])?;
     for (name, script) in [("boss", LEAD_SCRIPT), ("hand", WORKER_SCRIPT)] {
         let file = place.root.join(format!("{name}.sh"));
         std::fs::write(&file, script)?;
-        let (command, variable) = (format!("sh {}", file.display()), format!("REGATTA_BIN={}", program.display()));
-        let words = ["agent", "add", name, "--runtime", "command", "--command", &command, "--env", &variable];
+        let (command, variable) = (
+            format!("sh {}", file.display()),
+            format!("REGATTA_BIN={}", program.display()),
+        );
+        let words = [
+            "agent",
+            "add",
+            name,
+            "--runtime",
+            "command",
+            "--command",
+            &command,
+            "--env",
+            &variable,
+        ];
         place.run_command(&[&words[..], &["--confine", "off"]].concat())?;
     }
     let start = place.git(&["rev-parse", "main"])?;
     for nth in 1..=MISSION_COUNT {
-        place.run_command(&["msg", "send", "shop", &format!("!mission Make the parts of mission {nth}")])?;
+        place.run_command(&[
+            "msg",
+            "send",
+            "shop",
+            &format!("!mission Make the parts of mission {nth}"),
+        ])?;
     }
     let began = Instant::now();
-    while place.run_command(&["mission", "list"])?.as_array().is_none_or(|it| !it.is_empty()) {
+    while place
+        .run_command(&["mission", "list"])?
+        .as_array()
+        .is_none_or(|it| !it.is_empty())
+    {
         ensure!(
             began.elapsed() < Duration::from_secs(180),
             "the missions did not end: {}",
@@ -175,31 +295,63 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
 fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvidence> {
     let mut it = RunEvidence::default();
     for nth in 1..=MISSION_COUNT {
-        it.missions.push(place.run_command(&["mission", "show", &format!("M{nth}")])?);
+        it.missions
+            .push(place.run_command(&["mission", "show", &format!("M{nth}")])?);
     }
     let list = |value: Value| value.as_array().cloned().context("a list");
     it.messages = list(place.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
     it.events = place.events()?;
     let range = format!("{start}..main");
-    it.subjects = place.git(&["log", "--reverse", "--format=%s", &range])?.lines().map(str::to_owned).collect();
-    it.merges = place.git(&["rev-list", "--merges", &range])?.lines().count();
+    it.subjects = place
+        .git(&["log", "--reverse", "--format=%s", &range])?
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    it.merges = place
+        .git(&["rev-list", "--merges", &range])?
+        .lines()
+        .count();
     for commit in place.git(&["rev-list", "--reverse", &range])?.lines() {
         place.git(&["checkout", "-q", "--detach", commit])?;
-        it.failing_tips += usize::from(!place.command("sh").arg("./test.sh").output()?.status.success());
+        it.failing_tips += usize::from(
+            !place
+                .command("sh")
+                .arg("./test.sh")
+                .output()?
+                .status
+                .success(),
+        );
     }
     place.git(&["checkout", "-q", "main"])?;
-    for file in place.git(&["ls-tree", "-r", "--name-only", "main"])?.lines().filter(|it| it.starts_with('M')) {
-        it.files.push((file.to_owned(), place.git(&["show", &format!("main:{file}")])?.trim().to_owned()));
+    for file in place
+        .git(&["ls-tree", "-r", "--name-only", "main"])?
+        .lines()
+        .filter(|it| it.starts_with('M'))
+    {
+        it.files.push((
+            file.to_owned(),
+            place
+                .git(&["show", &format!("main:{file}")])?
+                .trim()
+                .to_owned(),
+        ));
     }
     let agents = list(place.run_command(&["agent", "list"])?)?;
-    let named = agents.iter().filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/'))).count();
-    let held = place.run_command(&["claim", "list"])?["held"].as_array().map_or(0, Vec::len);
+    let named = agents
+        .iter()
+        .filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/')))
+        .count();
+    let held = place.run_command(&["claim", "list"])?["held"]
+        .as_array()
+        .map_or(0, Vec::len);
     it.leftover_programs = named + held;
     Ok(it)
 }
 
 fn has_label(message: &Value, label: &str) -> bool {
-    message["labels"].as_array().is_some_and(|it| it.iter().any(|it| it == label))
+    message["labels"]
+        .as_array()
+        .is_some_and(|it| it.iter().any(|it| it == label))
 }
 
 fn lead_of(mission: &Value) -> &str {
@@ -207,27 +359,45 @@ fn lead_of(mission: &Value) -> &str {
 }
 
 fn check_own_leads(it: &RunEvidence) -> Option<String> {
-    let names: BTreeSet<&str> = it.missions.iter().map(lead_of).filter(|it| it.starts_with("shop-dev/lead-")).collect();
+    let names: BTreeSet<&str> = it
+        .missions
+        .iter()
+        .map(lead_of)
+        .filter(|it| it.starts_with("shop-dev/lead-"))
+        .collect();
     let acked = it
         .messages
         .iter()
         .filter(|it| has_label(it, "spawn-ack") && it["text"].to_string().contains(" leads M"))
         .count();
-    (names.len() != MISSION_COUNT || acked != MISSION_COUNT).then(|| format!("{names:?}, {acked} announced"))
+    (names.len() != MISSION_COUNT || acked != MISSION_COUNT)
+        .then(|| format!("{names:?}, {acked} announced"))
 }
 
 fn check_both_done(it: &RunEvidence) -> Option<String> {
     let done = |it: &&Value| {
-        it["result"]["how"] == "done" && it["result"]["report"].as_str().is_some_and(|it| it.contains("have landed"))
+        it["result"]["how"] == "done"
+            && it["result"]["report"]
+                .as_str()
+                .is_some_and(|it| it.contains("have landed"))
     };
     let many = it.missions.iter().filter(done).count();
     (many != MISSION_COUNT).then(|| format!("{many} are"))
 }
 
 fn check_own_workers(it: &RunEvidence) -> Option<String> {
-    let of = |nth: usize| format!("{}/worker-", it.missions.get(nth).map(lead_of).unwrap_or_default());
+    let of = |nth: usize| {
+        format!(
+            "{}/worker-",
+            it.missions.get(nth).map(lead_of).unwrap_or_default()
+        )
+    };
     let wrong = it.files.iter().find(|(file, by)| {
-        let nth = file[1..].split('/').next().and_then(|it| it.parse::<usize>().ok()).unwrap_or(1);
+        let nth = file[1..]
+            .split('/')
+            .next()
+            .and_then(|it| it.parse::<usize>().ok())
+            .unwrap_or(1);
         !by.starts_with(&of(nth - 1))
     });
     wrong.map(|(file, by)| format!("{file} was made by {by}"))
@@ -236,14 +406,15 @@ fn check_own_workers(it: &RunEvidence) -> Option<String> {
 fn check_every_change_once(it: &RunEvidence) -> Option<String> {
     let different: BTreeSet<&String> = it.subjects.iter().collect();
     let expected = MISSION_COUNT * TASKS_PER_MISSION;
-    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected).then(|| {
-        format!(
-            "{} commits, {} different, {} files, for {expected} tasks",
-            it.subjects.len(),
-            different.len(),
-            it.files.len()
-        )
-    })
+    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected)
+        .then(|| {
+            format!(
+                "{} commits, {} different, {} files, for {expected} tasks",
+                it.subjects.len(),
+                different.len(),
+                it.files.len()
+            )
+        })
 }
 
 fn check_serial_landing(it: &RunEvidence) -> Option<String> {
@@ -256,7 +427,8 @@ fn check_serial_landing(it: &RunEvidence) -> Option<String> {
         }
         most = most.max(moving);
     }
-    (it.merges > 0 || most > 1).then(|| format!("{} merge commits, {most} moves at once", it.merges))
+    (it.merges > 0 || most > 1)
+        .then(|| format!("{} merge commits, {most} moves at once", it.merges))
 }
 
 fn check_green_trunk(it: &RunEvidence) -> Option<String> {
@@ -287,12 +459,22 @@ fn check_no_task_twice(it: &RunEvidence) -> Option<String> {
 }
 
 fn check_messages(it: &RunEvidence) -> Option<String> {
-    let merged = it.messages.iter().filter(|it| has_label(it, "coord:merge")).count();
-    (merged != MISSION_COUNT * TASKS_PER_MISSION).then(|| format!("{merged} of {} landings were announced", MISSION_COUNT * TASKS_PER_MISSION))
+    let merged = it
+        .messages
+        .iter()
+        .filter(|it| has_label(it, "coord:merge"))
+        .count();
+    (merged != MISSION_COUNT * TASKS_PER_MISSION).then(|| {
+        format!(
+            "{merged} of {} landings were announced",
+            MISSION_COUNT * TASKS_PER_MISSION
+        )
+    })
 }
 
 fn check_nothing_left(it: &RunEvidence) -> Option<String> {
-    (it.leftover_programs > 0).then(|| format!("{} agents and claims are left", it.leftover_programs))
+    (it.leftover_programs > 0)
+        .then(|| format!("{} agents and claims are left", it.leftover_programs))
 }
 
 /// Returns the results that must not depend on the number of leads: files on the trunk and the ends
@@ -300,7 +482,13 @@ fn check_nothing_left(it: &RunEvidence) -> Option<String> {
 fn comparable_outcome(it: &RunEvidence) -> (Vec<&str>, Vec<&str>) {
     let mut files: Vec<&str> = it.files.iter().map(|it| it.0.as_str()).collect();
     files.sort_unstable();
-    (files, it.missions.iter().filter_map(|it| it["result"]["how"].as_str()).collect())
+    (
+        files,
+        it.missions
+            .iter()
+            .filter_map(|it| it["result"]["how"].as_str())
+            .collect(),
+    )
 }
 
 /// Returns the largest number of concurrent leads.
@@ -327,8 +515,15 @@ fn max_simultaneous_leads(it: &RunEvidence) -> usize {
 fn handover_times(it: &RunEvidence) -> Vec<f64> {
     // Milliseconds of the day, from `2026-01-31T12:34:56.789Z`.
     let time = |event: &Value| {
-        let text = event["time"].as_str()?.split_once('T')?.1.trim_end_matches('Z').to_owned();
-        let mut parts = text.splitn(3, ':').map(|it| it.parse::<f64>().unwrap_or(0.0));
+        let text = event["time"]
+            .as_str()?
+            .split_once('T')?
+            .1
+            .trim_end_matches('Z')
+            .to_owned();
+        let mut parts = text
+            .splitn(3, ':')
+            .map(|it| it.parse::<f64>().unwrap_or(0.0));
         let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
         Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1e3)
     };
@@ -341,7 +536,8 @@ fn handover_times(it: &RunEvidence) -> Vec<f64> {
                 ready.insert(landing);
             }
             Some("landing.landed") => {
-                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing)) {
+                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing))
+                {
                     found.push(now - before);
                 }
                 last = time(event);

@@ -2,10 +2,14 @@
 //!
 //! `cargo xtask bench WORD` runs a measurement; each report is printed and stored in
 //! `target/bench/WORD.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
-//! its tables are in `docs/real-programs.md`. The checks of style are a normal test (`tests/tidy.rs`), so
-//! that `cargo test` runs them.
+//! its tables are in `docs/real-programs.md`. The checks of style are a normal test
+//! (`tests/tidy.rs`), so that `cargo test` runs them.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this program talks to the developer who runs it"
+)]
 
 // The allocator of the shipped program, so that the measurements apply to it.
 #[global_allocator]
@@ -13,15 +17,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod args; // the command line
 mod bench; // the measurements
+mod bench_engine;
 mod browser; // an attacker's pages in a real browser
-mod rng; // reproducible random numbers
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
 mod report; // reports on the terminal and in files
+mod rng; // reproducible random numbers
 mod schemathesis; // the OpenAPI document against the server
-mod web; // the web page, built and used in a real browser
-mod bench_engine; // an engine without git and agents, and stores that count
+// the web page, built and used in a real browser // an engine without git and agents, and stores
+// that count
+mod web;
 
 use std::process::ExitCode;
 
@@ -62,7 +68,10 @@ Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where th
 fn main() -> ExitCode {
     // The sandbox measurement starts this program again, as the stage of the sandbox and as a
     // probe.
-    let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+    let typed: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|it| it.to_string_lossy().into_owned())
+        .collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["confine", ..] => return regatta_agents::sandbox::main(std::env::args_os().skip(2)),
         ["confine-try", kind, what] => return bench::sandbox::run_probe(kind, what),
@@ -103,7 +112,8 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "stops"] => bench::agents::stop_times::run(&args),
         ["bench", "chatty"] => bench::agents::output_flood::run(&args),
         ["bench", "reattach"] => bench::agents::reattach::run(&args),
-        ["bench", "attendant"] => bench::agents::reattach::run_attendant(&args), // started by `bench reattach`
+        // started by `bench reattach`
+        ["bench", "attendant"] => bench::agents::reattach::run_attendant(&args),
         ["bench", "team"] => bench::agents::team_start::run(&args),
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {

@@ -32,7 +32,14 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new(name: &'static str, args: &Args) -> Report {
         let (json, strict) = (args.flag("json"), args.flag("check"));
-        let mut report = Report { name, json, is_strict: strict, text: String::new(), values: Map::new(), missed_targets: 0 };
+        let mut report = Report {
+            name,
+            json,
+            is_strict: strict,
+            text: String::new(),
+            values: Map::new(),
+            missed_targets: 0,
+        };
         report.add_line(format!("# {name} ({})", machine_text()));
         report
     }
@@ -53,7 +60,11 @@ impl Report {
     /// Reports whether a target was met. With `--check`, a missed target fails the run.
     pub(crate) fn check_target(&mut self, met: bool, what: impl AsRef<str>) {
         self.missed_targets += usize::from(!met);
-        self.add_line(format!("  {} {}", if met { "ok    " } else { "MISSED" }, what.as_ref()));
+        self.add_line(format!(
+            "  {} {}",
+            if met { "ok    " } else { "MISSED" },
+            what.as_ref()
+        ));
     }
 
     /// Reports whether a requirement holds. A failed requirement always fails the run.
@@ -68,7 +79,10 @@ impl Report {
         let (dir, values) = (reports_dir(), Value::Object(self.values));
         std::fs::create_dir_all(&dir)?;
         std::fs::write(dir.join(format!("{}.txt", self.name)), &self.text)?;
-        std::fs::write(dir.join(format!("{}.json", self.name)), format!("{values:#}\n"))?;
+        std::fs::write(
+            dir.join(format!("{}.json", self.name)),
+            format!("{values:#}\n"),
+        )?;
         if self.json {
             println!("{values:#}");
         }
@@ -79,8 +93,15 @@ impl Report {
 fn machine_text() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let build = if cfg!(debug_assertions) { "DEBUG BUILD" } else { "release build" };
-    format!("{build}, {cores} cores, load {}", load.split(' ').next().unwrap_or("?"))
+    let build = if cfg!(debug_assertions) {
+        "DEBUG BUILD"
+    } else {
+        "release build"
+    };
+    format!(
+        "{build}, {cores} cores, load {}",
+        load.split(' ').next().unwrap_or("?")
+    )
 }
 
 /// A collection of durations, for their quantiles.
@@ -92,7 +113,8 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn add(&mut self, it: Duration) {
-        self.nanoseconds.push(u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
+        self.nanoseconds
+            .push(u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
         self.is_sorted = false;
     }
 

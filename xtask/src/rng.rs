@@ -28,6 +28,10 @@ impl Rng {
     }
 
     pub(crate) fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.below(from.len())) }
+        if from.is_empty() {
+            None
+        } else {
+            from.get(self.below(from.len()))
+        }
     }
 }

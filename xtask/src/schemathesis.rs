@@ -29,8 +29,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let root = scratch.path().canonicalize()?;
     let daemon = BenchDaemon::start(&program_path(args)?, &root)?;
     let card: Value = serde_json::from_slice(&std::fs::read(root.join("daemon.json"))?)?;
-    let url = card["url"].as_str().context("no url")?.trim_end_matches('/').to_owned();
-    let token = std::fs::read_to_string(root.join("token"))?.trim().to_owned();
+    let url = card["url"]
+        .as_str()
+        .context("no url")?
+        .trim_end_matches('/')
+        .to_owned();
+    let token = std::fs::read_to_string(root.join("token"))?
+        .trim()
+        .to_owned();
     add_sample_data(&program_path(args)?, &root)?;
     let document = root.join("openapi.json");
     let fetched = fetch(&url, &token)?;
@@ -38,7 +44,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let examples = args.number("samples", 30u32)?.to_string();
     let seed = args.number("seed", 1u32)?.to_string();
     let status = Command::new(program)
-        .args(["run", "--url", &url, "--checks", CHECKS, "--max-examples", &examples, "--seed", &seed])
+        .args([
+            "run",
+            "--url",
+            &url,
+            "--checks",
+            CHECKS,
+            "--max-examples",
+            &examples,
+            "--seed",
+            &seed,
+        ])
         .args([
             "--phases",
             "examples,coverage,fuzzing",
@@ -60,7 +76,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     daemon.kill()?;
     println!(
         "{}",
-        if status.success() { "good: no 5xx and no violation of the document" } else { "see the findings above" }
+        if status.success() {
+            "good: no 5xx and no violation of the document"
+        } else {
+            "see the findings above"
+        }
     );
     Ok(status.success())
 }
@@ -69,7 +89,11 @@ fn install() -> anyhow::Result<PathBuf> {
     let place = reports_dir().join(format!("schemathesis-{VERSION}"));
     let program = place.join("bin/schemathesis");
     if !program.exists() {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&place).status().context("python3 is needed")?;
+        let made = Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&place)
+            .status()
+            .context("python3 is needed")?;
         ensure!(made.success(), "python3 -m venv failed");
         let pip = Command::new(place.join("bin/pip"))
             .args(["install", "-q", &format!("schemathesis=={VERSION}")])
@@ -86,14 +110,34 @@ fn add_sample_data(binary: &Path, root: &Path) -> anyhow::Result<()> {
     std::fs::write(repo.join("a.txt"), "a\n")?;
     let run = |program: &Path, words: &[&str]| -> anyhow::Result<()> {
         let mut command = Command::new(program);
-        command.args(words).current_dir(&repo).env("HOME", root).env("REGATTA_DATA_DIR", root);
-        ensure!(command.output()?.status.success(), "{} {words:?} failed", program.display());
+        command
+            .args(words)
+            .current_dir(&repo)
+            .env("HOME", root)
+            .env("REGATTA_DATA_DIR", root);
+        ensure!(
+            command.output()?.status.success(),
+            "{} {words:?} failed",
+            program.display()
+        );
         Ok(())
     };
     let git = Path::new("git");
     run(git, &["init", "-q", "-b", "main", "."])?;
     run(git, &["add", "-A"])?;
-    run(git, &["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Start"])?;
+    run(
+        git,
+        &[
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.invalid",
+            "commit",
+            "-q",
+            "-m",
+            "Start",
+        ],
+    )?;
     run(binary, &["init", "--yes"])?;
     run(binary, &["agent", "add", "ann", "--runtime", "outside"])?;
     run(binary, &["add", "Look", "--report"])

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use regatta_agents::sandbox::{self, SandboxSpec, ResourceLimits, SandboxMechanism, NetworkAccess};
+use regatta_agents::sandbox::{self, NetworkAccess, ResourceLimits, SandboxMechanism, SandboxSpec};
 use regatta_core::agent::SandboxLevel;
 
 fn main() -> ExitCode {
@@ -18,11 +18,17 @@ fn main() -> ExitCode {
         path
     };
     let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap()).collect();
-    let level = if words[0] == "strict" { SandboxLevel::Strict } else { SandboxLevel::Workspace };
+    let level = if words[0] == "strict" {
+        SandboxLevel::Strict
+    } else {
+        SandboxLevel::Workspace
+    };
     let confine = SandboxSpec {
         level,
         is_requested: true,
-        mechanism: SandboxMechanism::ALL.into_iter().find(|it| it.to_string().starts_with(&words[1])),
+        mechanism: SandboxMechanism::ALL
+            .into_iter()
+            .find(|it| it.to_string().starts_with(&words[1])),
         network: NetworkAccess::from_profile(level, None, &[]),
         tools_url: None,
         limits: ResourceLimits::default(),
@@ -44,11 +50,17 @@ fn main() -> ExitCode {
         read_paths: vec![],
         write_paths: vec![],
     };
-    let prepared = sandbox::prepare(&confine).unwrap_or_else(|error| panic!("{} {}", error.message, error.hint));
+    let prepared = sandbox::prepare(&confine)
+        .unwrap_or_else(|error| panic!("{} {}", error.message, error.hint));
     eprintln!("{}", prepared.description);
     let (program, arguments) = prepared.argv_prefix.split_first().unwrap();
     let mut command = Command::new(program);
-    command.args(arguments).args(&words[3..]).env("HOME", &confine.home).env("TMPDIR", &confine.tmp).envs(prepared.env);
+    command
+        .args(arguments)
+        .args(&words[3..])
+        .env("HOME", &confine.home)
+        .env("TMPDIR", &confine.tmp)
+        .envs(prepared.env);
     let status = command.status().unwrap();
     ExitCode::from(u8::try_from(status.code().unwrap_or(255)).unwrap_or(255))
 }

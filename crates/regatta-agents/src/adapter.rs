@@ -18,24 +18,27 @@ use std::time::{Duration, Instant};
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{
-    AgentError, Agents, CheckCommand, CheckResult, SessionSink, Exit, ProgramLaunch, TranscriptLine, LaunchProblem, ProcessIdentity, ProcessState, JournalRecord,
-    ResolvedAgent, StartOutcome, DriverVerdict, AgentSpec,
+    AgentError, AgentSpec, Agents, CheckCommand, CheckResult, DriverVerdict, Exit, JournalRecord,
+    LaunchProblem, ProcessIdentity, ProcessState, ProgramLaunch, ResolvedAgent, SessionSink,
+    StartOutcome, TranscriptLine,
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use crate::session_loop::{self, SessionLoop, MAX_CURSORS, TranscriptCursor};
-use crate::journal_copy::OpenCopy;
-use crate::program_discovery::MachineFacts;
 use crate::driver::Driver;
 use crate::drivers;
 use crate::environment::{ChildEnvironment, SHIM_ALLOCATOR};
+use crate::journal_copy::OpenCopy;
 use crate::process::{ProcessHandle, poll_until};
-use crate::relay::{self, RelayRecord};
-use crate::run_dir::{ContactDeadline, RunDir, open_for_append, lock, lock_until, read_json, try_lock};
-use crate::shim::{WakeupFd, ShimLimits, ALREADY_STARTED_EXIT_CODE, READY_LINE};
 use crate::process_tree::ProcessTree;
-use crate::{run_check, journal, launch, run_once, reaper, shim_protocol, errors};
+use crate::program_discovery::MachineFacts;
+use crate::relay::{self, RelayRecord};
+use crate::run_dir::{
+    ContactDeadline, RunDir, lock, lock_until, open_for_append, read_json, try_lock,
+};
+use crate::session_loop::{self, MAX_CURSORS, SessionLoop, TranscriptCursor};
+use crate::shim::{ALREADY_STARTED_EXIT_CODE, READY_LINE, ShimLimits, WakeupFd};
+use crate::{errors, journal, launch, reaper, run_check, run_once, shim_protocol};
 
 /// The time that a shim may take to report that its program runs. Many starts at once can make a
 /// machine very slow.
@@ -88,24 +91,40 @@ pub(crate) struct RelayTarget {
 impl RelayTarget {
     /// Binds a port for a program. Returns the launch with that port in place of the daemon's
     /// address.
-    fn prepare(&self, launch: &ProgramLaunch) -> io::Result<(TcpListener, RelayRecord, ProgramLaunch)> {
+    fn prepare(
+        &self,
+        launch: &ProgramLaunch,
+    ) -> io::Result<(TcpListener, RelayRecord, ProgramLaunch)> {
         let listener = relay::listen()?;
         let address = listener.local_addr()?;
         let own = format!("http://{address}");
         let mut launch = launch.clone();
-        for (_, value) in launch.env.iter_mut().filter(|(name, _)| name == "REGATTA_SERVER") {
+        for (_, value) in launch
+            .env
+            .iter_mut()
+            .filter(|(name, _)| name == "REGATTA_SERVER")
+        {
             *value = value.replace(&self.server, &own);
         }
         if let Some(mcp) = &mut launch.mcp {
             mcp.url = mcp.url.replace(&self.server, &own);
         }
-        Ok((listener, RelayRecord { address, socket: self.socket.clone() }, launch))
+        Ok((
+            listener,
+            RelayRecord {
+                address,
+                socket: self.socket.clone(),
+            },
+            launch,
+        ))
     }
 }
 
 impl fmt::Debug for AgentsAdapter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentsAdapter").field("data_dir", &self.data_dir).finish_non_exhaustive()
+        f.debug_struct("AgentsAdapter")
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
     }
 }
 
@@ -150,42 +169,68 @@ impl AgentsAdapter {
 
     /// Disables control groups.
     pub fn without_cgroups(self) -> AgentsAdapter {
-        AgentsAdapter { without_cgroups: true, ..self }
+        AgentsAdapter {
+            without_cgroups: true,
+            ..self
+        }
     }
 
     /// Sets a contact deadline: a program that is started from now on ends when `file` (see
-    /// [`crate::contact_deadline::note`]) was not written for longer than `most`, even if this process is
-    /// gone.
+    /// [`crate::contact_deadline::note`]) was not written for longer than `most`, even if this
+    /// process is gone.
     pub fn with_contact_deadline(self, file: PathBuf, most: Duration) -> AgentsAdapter {
         let ms = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
-        AgentsAdapter { contact_deadline: Some(ContactDeadline { file: std::path::absolute(&file).unwrap_or(file), timeout_ms: ms }), ..self }
+        AgentsAdapter {
+            contact_deadline: Some(ContactDeadline {
+                file: std::path::absolute(&file).unwrap_or(file),
+                timeout_ms: ms,
+            }),
+            ..self
+        }
     }
 
     /// Gives each program an own address for `server`. It lives as long as the program and leads to
     /// the unix socket of the daemon that runs at the time (P13).
     pub fn with_relay(self, server: &str, socket: PathBuf) -> AgentsAdapter {
         let socket = std::path::absolute(&socket).unwrap_or(socket);
-        AgentsAdapter { relay: Some(RelayTarget { server: server.to_owned(), socket }), ..self }
+        AgentsAdapter {
+            relay: Some(RelayTarget {
+                server: server.to_owned(),
+                socket,
+            }),
+            ..self
+        }
     }
 
     /// Returns the mechanism that holds the processes of an attempt together: `cgroup`,
     /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let program = dir.read_program().map_err(|error| errors::file_error("read", &dir.program_file(), error))?;
+        let program = dir
+            .read_program()
+            .map_err(|error| errors::file_error("read", &dir.program_file(), error))?;
         Ok(program.map(|it| it.containment.as_str()))
     }
 
     /// Sets how long a program may be silent before the sink is notified.
     pub fn with_silence_timeout(self, silence: Duration) -> AgentsAdapter {
-        AgentsAdapter { silence_timeout: silence, ..self }
+        AgentsAdapter {
+            silence_timeout: silence,
+            ..self
+        }
     }
 
     /// Reads the records of an attempt's journal from number `from` (the first is 1), without a
     /// limit of bytes.
-    pub fn read_journal(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<JournalRecord>, AgentError> {
+    pub fn read_journal(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        session_loop::read_all_records(&dir, from, limit).map_err(|error| errors::file_error("read the journal in", &dir.0, error))
+        session_loop::read_all_records(&dir, from, limit)
+            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))
     }
 
     /// Runs the session loop of an attempt with this driver, whatever its runtime.
@@ -195,7 +240,9 @@ impl AgentsAdapter {
         desk: &dyn SessionSink,
         driver: Box<dyn Driver>,
     ) -> Result<Option<DriverVerdict>, AgentError> {
-        let bell = Arc::new(WakeupFd::new().map_err(|error| errors::kernel_error("make an eventfd", error))?);
+        let bell = Arc::new(
+            WakeupFd::new().map_err(|error| errors::kernel_error("make an eventfd", error))?,
+        );
         self.wakeups().insert(attempt, Arc::clone(&bell));
         let verdict = SessionLoop::new(self, attempt, desk, driver, &bell).run();
         let mut bells = self.wakeups();
@@ -243,13 +290,19 @@ impl AgentsAdapter {
 
     /// Creates the driver of an attempt from its files alone, whether the program runs here or
     /// elsewhere.
-    pub(crate) fn restore_driver(&self, dir: &RunDir) -> Result<Option<Box<dyn Driver>>, AgentError> {
-        let launch = dir.read_launch().map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+    pub(crate) fn restore_driver(
+        &self,
+        dir: &RunDir,
+    ) -> Result<Option<Box<dyn Driver>>, AgentError> {
+        let launch = dir
+            .read_launch()
+            .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
         let attended = match launch {
             Some(launch) => launch.session_facts,
-            None => {
-                dir.read_copy().map_err(|error| errors::file_error("read", &dir.copy_file(), error))?.and_then(|it| it.session_facts)
-            }
+            None => dir
+                .read_copy()
+                .map_err(|error| errors::file_error("read", &dir.copy_file(), error))?
+                .and_then(|it| it.session_facts),
         };
         Ok(attended.map(|it| drivers::new_driver(&it.setup)))
     }
@@ -282,7 +335,8 @@ impl AgentsAdapter {
         environment: &ChildEnvironment,
         stdin: Stdio,
     ) -> Result<Child, AgentError> {
-        let log = open_for_append(&dir.shim_log()).map_err(|error| errors::file_error("open", &dir.shim_log(), error))?;
+        let log = open_for_append(&dir.shim_log())
+            .map_err(|error| errors::file_error("open", &dir.shim_log(), error))?;
         // There is no process_group call here, because the shim calls setsid and a group leader
         // cannot.
         Command::new(&self.regatta_exe)
@@ -302,7 +356,12 @@ impl AgentsAdapter {
     /// Spawns a shim that outlives this process, and waits until it has begun. The caller holds the
     /// directory's start lock. `input` is the shim's standard input: the listener of its relay, if
     /// it has one.
-    pub(crate) fn start_shim(&self, dir: &RunDir, environment: &ChildEnvironment, input: Stdio) -> Result<(), AgentError> {
+    pub(crate) fn start_shim(
+        &self,
+        dir: &RunDir,
+        environment: &ChildEnvironment,
+        input: Stdio,
+    ) -> Result<(), AgentError> {
         let mut shim = self.spawn_shim(dir, environment, input)?;
         let report = shim.stdout.take();
         let heard = report.map(|it| read_start_report(it, Instant::now() + START_TIMEOUT));
@@ -314,7 +373,10 @@ impl AgentsAdapter {
                 let deadline = Instant::now() + START_TIMEOUT;
                 while !dir.exit_file().exists() && !dir.shim_file().exists() {
                     if Instant::now() >= deadline {
-                        return Err(errors::shim_silent(&dir.shim_log(), "of an earlier start hung"));
+                        return Err(errors::shim_silent(
+                            &dir.shim_log(),
+                            "of an earlier start hung",
+                        ));
                     }
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -330,7 +392,8 @@ impl AgentsAdapter {
     pub(crate) fn settled_phase(&self, dir: &RunDir) -> Result<RunPhase, AgentError> {
         match read_phase(dir)? {
             RunPhase::NotStarted if dir.launch_file().exists() => {
-                let _start = lock(&dir.start_lock()).map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
+                let _start = lock(&dir.start_lock())
+                    .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
                 read_phase(dir)
             }
             phase => Ok(phase),
@@ -338,7 +401,11 @@ impl AgentsAdapter {
     }
 
     /// Ends the processes of a vanished shim and records the loss. Returns the recorded exit.
-    pub(crate) fn conclude_vanished(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+    pub(crate) fn conclude_vanished(
+        &self,
+        dir: &RunDir,
+        grace: Duration,
+    ) -> Result<Exit, AgentError> {
         let tree = remaining_tree(dir)?;
         let exit = end_and_record(dir, &tree, grace, &Exit::Lost)?;
         if let Some(cgroup) = tree.cgroup.get() {
@@ -349,18 +416,24 @@ impl AgentsAdapter {
 
     /// Prevents that a shim ever performs this launch. Returns `None` if one has already begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-        RunDir::create(dir.0.clone()).map_err(|error| errors::file_error("create", &dir.0, error))?;
-        let _start = lock(&dir.start_lock()).map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
+        RunDir::create(dir.0.clone())
+            .map_err(|error| errors::file_error("create", &dir.0, error))?;
+        let _start = lock(&dir.start_lock())
+            .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
         // A shim of a dead daemon may still be starting, so the holder of the shim lock decides.
         let deadline = Instant::now() + OUTSIDE_END_TIMEOUT;
         loop {
-            let shim = try_lock(&dir.shim_lock()).map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
+            let shim = try_lock(&dir.shim_lock())
+                .map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
             if dir.shim_file().exists() {
                 return Ok(None);
             }
             if shim.is_some() {
                 let exit = Exit::NotStarted(errors::STOPPED_FIRST.to_owned());
-                return dir.record_exit(&exit).map(Some).map_err(|error| errors::file_error("write", &dir.exit_file(), error));
+                return dir
+                    .record_exit(&exit)
+                    .map(Some)
+                    .map_err(|error| errors::file_error("write", &dir.exit_file(), error));
             }
             if Instant::now() >= deadline {
                 return Err(errors::lock_not_released(&dir.shim_lock()));
@@ -379,9 +452,13 @@ impl AgentsAdapter {
             RunPhase::Running(identity, shim) => (identity, shim),
         };
         // A send to a shim that has just ended fails. The wait below detects that the shim is gone.
-        drop(send_command(dir, &shim_protocol::ShimCommand::stop_after(grace)));
-        let ended =
-            shim.wait_until(Instant::now() + grace + SHIM_TIMEOUT).map_err(|error| errors::kernel_error("wait", error))?;
+        drop(send_command(
+            dir,
+            &shim_protocol::ShimCommand::stop_after(grace),
+        ));
+        let ended = shim
+            .wait_until(Instant::now() + grace + SHIM_TIMEOUT)
+            .map_err(|error| errors::kernel_error("wait", error))?;
         if !ended {
             end_from_outside(&shim, identity, dir)?;
         }
@@ -389,7 +466,11 @@ impl AgentsAdapter {
     }
 
     /// Returns the exit of a shim that has ended, and records a loss if the shim recorded nothing.
-    pub(crate) fn exit_after_shim(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
+    pub(crate) fn exit_after_shim(
+        &self,
+        dir: &RunDir,
+        grace: Duration,
+    ) -> Result<Exit, AgentError> {
         match read_exit(dir)? {
             Some(exit) => Ok(exit),
             None => self.conclude_vanished(dir, grace),
@@ -406,8 +487,13 @@ impl AgentsAdapter {
             RunPhase::Vanished => self.conclude_vanished(&dir, Duration::ZERO).map(Some),
             RunPhase::Running(_, shim) => {
                 let now = Instant::now();
-                let deadline = now.checked_add(patience).unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-                if shim.wait_until(deadline).map_err(|error| errors::kernel_error("wait", error))? {
+                let deadline = now
+                    .checked_add(patience)
+                    .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
+                if shim
+                    .wait_until(deadline)
+                    .map_err(|error| errors::kernel_error("wait", error))?
+                {
                     self.exit_after_shim(&dir, Duration::ZERO).map(Some)
                 } else {
                     Ok(None)
@@ -422,7 +508,11 @@ impl Agents for AgentsAdapter {
         crate::memory::free_mb()
     }
 
-    fn launch_problems(&self, runtime: &Runtime, profile: &Profile) -> Vec<(LaunchProblem, AgentError)> {
+    fn launch_problems(
+        &self,
+        runtime: &Runtime,
+        profile: &Profile,
+    ) -> Vec<(LaunchProblem, AgentError)> {
         crate::launch_check::launch_problems(runtime, profile, &MachineFacts::this_machine())
     }
 
@@ -432,8 +522,10 @@ impl Agents for AgentsAdapter {
 
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
         let path = self.attempt_path(launch.attempt);
-        let dir = RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
-        let _start = lock(&dir.start_lock()).map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
+        let dir = RunDir::create(path.clone())
+            .map_err(|error| errors::file_error("create", &path, error))?;
+        let _start = lock(&dir.start_lock())
+            .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
         if dir.exit_file().exists() || dir.shim_file().exists() {
             return Ok(StartOutcome::default());
         }
@@ -442,12 +534,17 @@ impl Agents for AgentsAdapter {
         }
         let Some(relay) = self.relay.as_ref().filter(|_| launch.mcp.is_some()) else {
             let (environment, started) = launch::write_launch(self, &dir, launch, None)?;
-            return self.start_shim(&dir, &environment, Stdio::null()).map(|()| started);
+            return self
+                .start_shim(&dir, &environment, Stdio::null())
+                .map(|()| started);
         };
-        let prepared = relay.prepare(launch).map_err(|error| errors::kernel_error("listen on loopback", error))?;
+        let prepared = relay
+            .prepare(launch)
+            .map_err(|error| errors::kernel_error("listen on loopback", error))?;
         let (listener, record, launch) = prepared;
         let (environment, started) = launch::write_launch(self, &dir, &launch, Some(record))?;
-        self.start_shim(&dir, &environment, OwnedFd::from(listener).into()).map(|()| started)
+        self.start_shim(&dir, &environment, OwnedFd::from(listener).into())
+            .map(|()| started)
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
@@ -458,7 +555,9 @@ impl Agents for AgentsAdapter {
             RunPhase::Ended(exit) => ProcessState::Exited(exit),
             // An attempt that is reported as ended must have no process left, so the remaining
             // processes are ended first.
-            RunPhase::Vanished => ProcessState::Exited(self.conclude_vanished(&dir, Duration::ZERO)?),
+            RunPhase::Vanished => {
+                ProcessState::Exited(self.conclude_vanished(&dir, Duration::ZERO)?)
+            }
         })
     }
 
@@ -469,22 +568,32 @@ impl Agents for AgentsAdapter {
             RunPhase::Ended(_) => Ok(false),
             RunPhase::Vanished => {
                 let tree = remaining_tree(&dir)?;
-                tree.list_living().map(|found| !found.is_empty()).map_err(|error| errors::kernel_error("list the processes", error))
+                tree.list_living()
+                    .map(|found| !found.is_empty())
+                    .map_err(|error| errors::kernel_error("list the processes", error))
             }
             // A start that is under way holds the lock until its shim has begun.
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
-                try_lock(&lock).map(|held| held.is_none()).map_err(|error| errors::file_error("lock", &lock, error))
+                try_lock(&lock)
+                    .map(|held| held.is_none())
+                    .map_err(|error| errors::file_error("lock", &lock, error))
             }
             RunPhase::NotStarted => Ok(false),
         }
     }
 
-    fn attend(&self, attempt: AttemptId, desk: &dyn SessionSink) -> Result<Option<DriverVerdict>, AgentError> {
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError> {
         match self.restore_driver(&self.attempt_dir(attempt))? {
             Some(driver) => self.run_session_loop(attempt, desk, driver),
             // A power cut left a torn launch record, so only the exit is known.
-            None => self.wait(attempt, Duration::MAX).map(|exit| exit.map(session_loop::verdict_from_exit)),
+            None => self
+                .wait(attempt, Duration::MAX)
+                .map(|exit| exit.map(session_loop::verdict_from_exit)),
         }
     }
 
@@ -500,7 +609,9 @@ impl Agents for AgentsAdapter {
             RunPhase::Ended(exit) => return Ok(exit),
             // No program of this attempt runs here, and the state of the remote program is unknown
             // here (P10).
-            RunPhase::NotStarted if dir.copy_file().exists() => return Err(errors::runs_elsewhere(attempt)),
+            RunPhase::NotStarted if dir.copy_file().exists() => {
+                return Err(errors::runs_elsewhere(attempt));
+            }
             RunPhase::NotStarted => {
                 if let Some(exit) = self.prevent_start(&dir)? {
                     return Ok(exit);
@@ -513,9 +624,8 @@ impl Agents for AgentsAdapter {
 
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError> {
         match &check.once_name {
-            Some(name) => {
-                run_once::run_command(self, name, (check, None)).map(|it| it.expect("a check without a condition is always needed"))
-            }
+            Some(name) => run_once::run_command(self, name, (check, None))
+                .map(|it| it.expect("a check without a condition is always needed")),
             None => run_check::run(self, check, None)?.ok_or_else(errors::shutting_down),
         }
     }
@@ -536,20 +646,30 @@ impl Agents for AgentsAdapter {
         self.is_shutting_down.store(true, Ordering::SeqCst);
     }
 
-    fn run_check_while(&self, check: &CheckCommand, wanted: &dyn Fn() -> bool) -> Result<Option<CheckResult>, AgentError> {
+    fn run_check_while(
+        &self,
+        check: &CheckCommand,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<CheckResult>, AgentError> {
         match &check.once_name {
             Some(name) => run_once::run_command(self, name, (check, Some(wanted))),
             None => run_check::run(self, check, Some(wanted)),
         }
     }
 
-    fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<TranscriptLine>, AgentError> {
+    fn transcript(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<TranscriptLine>, AgentError> {
         session_loop::read_transcript(self, attempt, from, limit)
     }
 
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError> {
         let dir = self.attempt_dir(attempt);
-        journal::output_tail(&dir.0, bytes).map_err(|error| errors::file_error("read the journal in", &dir.0, error))
+        journal::output_tail(&dir.0, bytes)
+            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))
     }
 
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64> {
@@ -560,7 +680,12 @@ impl Agents for AgentsAdapter {
         self.attempt_dir(attempt).result_file()
     }
 
-    fn records(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<JournalRecord>, AgentError> {
+    fn records(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, AgentError> {
         session_loop::read_records(self, attempt, from, limit)
     }
 
@@ -576,23 +701,35 @@ impl Agents for AgentsAdapter {
         self.last_copied_record(attempt)
     }
 
-    fn append_copy(&self, attempt: AttemptId, records: &[JournalRecord]) -> Result<u64, AgentError> {
+    fn append_copy(
+        &self,
+        attempt: AttemptId,
+        records: &[JournalRecord],
+    ) -> Result<u64, AgentError> {
         self.append_to_copy(attempt, records)
     }
 }
 
 fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-    dir.read_exit().map_err(|error| errors::file_error("read", &dir.exit_file(), error))
+    dir.read_exit()
+        .map_err(|error| errors::file_error("read", &dir.exit_file(), error))
 }
 
 /// Returns the tree of a vanished shim, in order to find its remaining processes.
 fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
-    let launch = dir.read_launch().map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+    let launch = dir
+        .read_launch()
+        .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
     let program = dir.read_program().ok().flatten().map(|it| it.identity);
     // The group's name identifies the launch as well as the mark does. It belongs to no other
     // launch and is gone after a reboot.
     let cgroup = dir.read_shim().ok().flatten().and_then(|it| it.cgroup);
-    let tree = ProcessTree { shim: None, program, mark: launch.map(|it| it.mark), cgroup: Arc::default() };
+    let tree = ProcessTree {
+        shim: None,
+        program,
+        mark: launch.map(|it| it.mark),
+        cgroup: Arc::default(),
+    };
     if let Some(cgroup) = cgroup {
         let _first = tree.cgroup.set(cgroup);
     }
@@ -608,7 +745,8 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
     match read_json::<ProcessIdentity>(&dir.shim_file()) {
         Ok(None) => return Ok(RunPhase::NotStarted),
         Ok(Some(identity)) => {
-            let handle = ProcessHandle::open(&identity).map_err(|error| errors::kernel_error("open a process", error))?;
+            let handle = ProcessHandle::open(&identity)
+                .map_err(|error| errors::kernel_error("open a process", error))?;
             if let Some(handle) = handle {
                 return Ok(RunPhase::Running(identity, handle));
             }
@@ -626,23 +764,37 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
 /// writes, and a launch must not be reported as ended while its shim lives (P3, P10). A shim that
 /// hangs is ignored after `patience`, because no process of its launch is left.
 fn wait_for_shim_exit(dir: &RunDir, patience: Duration) -> Result<(), AgentError> {
-    let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else { return Ok(()) };
-    match ProcessHandle::open(&identity).map_err(|error| errors::kernel_error("open a process", error))? {
-        Some(shim) => {
-            shim.wait_until(Instant::now() + patience).map(drop).map_err(|error| errors::kernel_error("wait", error))
-        }
+    let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else {
+        return Ok(());
+    };
+    match ProcessHandle::open(&identity)
+        .map_err(|error| errors::kernel_error("open a process", error))?
+    {
+        Some(shim) => shim
+            .wait_until(Instant::now() + patience)
+            .map(drop)
+            .map_err(|error| errors::kernel_error("wait", error)),
         None => Ok(()),
     }
 }
 
 /// Ends the tree of a shim that is stopped or stuck, and then the shim.
-pub(crate) fn end_from_outside(shim: &ProcessHandle, identity: ProcessIdentity, dir: &RunDir) -> Result<(), AgentError> {
+pub(crate) fn end_from_outside(
+    shim: &ProcessHandle,
+    identity: ProcessIdentity,
+    dir: &RunDir,
+) -> Result<(), AgentError> {
     // The tree is ended first, because escaped processes cannot be found without their subreaper.
-    let tree = ProcessTree { shim: Some(identity), ..ProcessTree::default() };
+    let tree = ProcessTree {
+        shim: Some(identity),
+        ..ProcessTree::default()
+    };
     let left = tree.end(Duration::ZERO, Instant::now() + OUTSIDE_END_TIMEOUT / 2);
     let left = left.map_err(|error| errors::kernel_error("list the processes", error))?;
     if !left.is_empty() {
-        return Err(errors::still_alive(&left.iter().map(|it| it.pid).collect::<Vec<_>>()));
+        return Err(errors::still_alive(
+            &left.iter().map(|it| it.pid).collect::<Vec<_>>(),
+        ));
     }
     shim.signal(Signal::KILL);
     match shim.wait_until(Instant::now() + OUTSIDE_END_TIMEOUT / 2) {
@@ -654,18 +806,31 @@ pub(crate) fn end_from_outside(shim: &ProcessHandle, identity: ProcessIdentity, 
 
 /// Ends a tree whose shim is gone and records the exit. Of several callers only the first records
 /// an exit.
-pub(crate) fn end_and_record(dir: &RunDir, tree: &ProcessTree, grace: Duration, exit: &Exit) -> Result<Exit, AgentError> {
+pub(crate) fn end_and_record(
+    dir: &RunDir,
+    tree: &ProcessTree,
+    grace: Duration,
+    exit: &Exit,
+) -> Result<Exit, AgentError> {
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
-    let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
-    let Some(_lock) = lock else { return Err(errors::lock_not_released(&dir.shim_lock())) };
+    let lock = lock_until(&dir.shim_lock(), deadline)
+        .map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
+    let Some(_lock) = lock else {
+        return Err(errors::lock_not_released(&dir.shim_lock()));
+    };
     if let Some(exit) = read_exit(dir)? {
         return Ok(exit);
     }
-    let left = tree.end(grace, deadline).map_err(|error| errors::kernel_error("list the processes", error))?;
+    let left = tree
+        .end(grace, deadline)
+        .map_err(|error| errors::kernel_error("list the processes", error))?;
     if !left.is_empty() {
-        return Err(errors::still_alive(&left.iter().map(|it| it.pid).collect::<Vec<_>>()));
+        return Err(errors::still_alive(
+            &left.iter().map(|it| it.pid).collect::<Vec<_>>(),
+        ));
     }
-    dir.record_exit(exit).map_err(|error| errors::file_error("write", &dir.exit_file(), error))
+    dir.record_exit(exit)
+        .map_err(|error| errors::file_error("write", &dir.exit_file(), error))
 }
 
 /// Sends a command to a shim without waiting for the reply.
@@ -684,7 +849,11 @@ fn read_start_report(mut report: ChildStdout, deadline: Instant) -> StartReport 
     match poll_until(&mut [PollFd::new(&report, PollFlags::IN)], Some(deadline)) {
         Ok(true) => {
             let mut word = [0; READY_LINE.len()];
-            if report.read_exact(&mut word).is_ok() && word == READY_LINE { StartReport::Ready } else { StartReport::Ended }
+            if report.read_exact(&mut word).is_ok() && word == READY_LINE {
+                StartReport::Ready
+            } else {
+                StartReport::Ended
+            }
         }
         Ok(false) | Err(_) => StartReport::TimedOut,
     }
@@ -712,14 +881,21 @@ mod tests {
     fn p3_a_launch_has_ended_only_when_its_shim_is_gone() {
         let place = tempfile::tempdir().unwrap();
         let dir = RunDir::create(place.path().join("A1")).unwrap();
-        let mut shim = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut shim = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let identity = Process::read(shim.id()).unwrap().identity().unwrap();
         write_atomic(&dir.shim_file(), &serde_json::to_vec(&identity).unwrap()).unwrap();
         dir.record_exit(&Exit::Code(0)).unwrap();
         // A shim that hangs is ignored.
         wait_for_shim_exit(&dir, Duration::ZERO).unwrap();
         assert!(matches!(shim.try_wait(), Ok(None)));
-        assert!(matches!(read_phase(&dir), Ok(RunPhase::Ended(Exit::Code(0)))));
+        assert!(matches!(
+            read_phase(&dir),
+            Ok(RunPhase::Ended(Exit::Code(0)))
+        ));
         std::thread::scope(|scope| {
             let seen = scope.spawn(|| wait_for_shim_exit(&dir, Duration::from_secs(300)).unwrap());
             drop(shim.stdin.take());
@@ -727,6 +903,9 @@ mod tests {
         });
         let gone = Process::read(shim.id()).is_none_or(|it| it.is_zombie);
         shim.wait().unwrap();
-        assert!(gone, "the launch was reported as ended while its shim was alive");
+        assert!(
+            gone,
+            "the launch was reported as ended while its shim was alive"
+        );
     }
 }

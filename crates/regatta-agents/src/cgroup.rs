@@ -60,7 +60,8 @@ fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
         // A partial mount has other paths than `/proc/self/cgroup` states.
-        (kind.starts_with("cgroup2 ") && fields.next() == Some("/")).then(|| fields.next().map(PathBuf::from))?
+        (kind.starts_with("cgroup2 ") && fields.next() == Some("/"))
+            .then(|| fields.next().map(PathBuf::from))?
     })
 }
 
@@ -75,7 +76,8 @@ impl Cgroup {
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
             // An interrupted start may have left the group.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
         // Without this file (before Linux 5.14) the group has no advantage over the subreaper.
@@ -90,7 +92,9 @@ impl Cgroup {
     /// code between fork and exec. After a pause the first move takes the kernel some milliseconds,
     /// so the caller does it in parallel with other work.
     pub(crate) fn enter(&self) -> io::Result<CgroupStay> {
-        let home = own_cgroup().ok_or(io::ErrorKind::NotFound)?.join("cgroup.procs");
+        let home = own_cgroup()
+            .ok_or(io::ErrorKind::NotFound)?
+            .join("cgroup.procs");
         fs::write(self.0.join("cgroup.procs"), std::process::id().to_string())?;
         Ok(CgroupStay { return_to: home })
     }
@@ -98,7 +102,9 @@ impl Cgroup {
     /// Moves another process into the group. A process that has ended meanwhile is ignored.
     pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
         match fs::write(self.0.join("cgroup.procs"), pid.to_string()) {
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
+                Ok(())
+            }
             done => done,
         }
     }
@@ -137,7 +143,9 @@ impl Cgroup {
     /// Lists the control groups of launches anywhere on this machine, each with its launch's mark.
     /// A shim creates its group below its own, which may belong to another session of the user.
     pub(crate) fn list_all() -> Vec<(String, Cgroup)> {
-        let mount = fs::read_to_string("/proc/self/mountinfo").ok().and_then(|text| cgroup_mount(&text));
+        let mount = fs::read_to_string("/proc/self/mountinfo")
+            .ok()
+            .and_then(|text| cgroup_mount(&text));
         let mut found = Vec::new();
         let mut open: Vec<PathBuf> = mount.into_iter().collect();
         while let Some(dir) = open.pop() {
@@ -189,9 +197,13 @@ mod tests {
 
     #[test]
     fn mount_point_of_cgroup2_is_found_in_the_list_of_mounts() {
-        let hybrid = "32 25 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup rw,pids\n\
+        let hybrid = "32 25 0:28 / /sys/fs/cgroup/pids rw,relatime shared:9 - cgroup cgroup \
+             rw,pids\n\
              33 25 0:29 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n";
-        assert_eq!(cgroup_mount(hybrid), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        assert_eq!(
+            cgroup_mount(hybrid),
+            Some(PathBuf::from("/sys/fs/cgroup/unified"))
+        );
         let part = "33 25 0:29 /../.. /sys/fs/cgroup rw,relatime - cgroup2 cgroup rw\n";
         assert_eq!(cgroup_mount(part), None);
         assert_eq!(cgroup_mount("22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"), None);

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::run_dir::ContactDeadline;
 use crate::process_tree::ProcessTree;
+use crate::run_dir::ContactDeadline;
 
 /// The time that a program may take to end by itself after the deadline.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
@@ -29,13 +29,16 @@ pub fn record_contact(file: &Path) -> io::Result<()> {
 
 fn boot_clock_ms() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
-    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000
+        + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
 /// Returns whether the last contact is too long ago. When the file is missing or unreadable, the
 /// time counts from the first call that found no contact time; `missed` holds that moment.
 fn is_deadline_passed(leash: &ContactDeadline, missed: &mut Option<u64>, now: u64) -> bool {
-    let noted = fs::read_to_string(&leash.file).ok().and_then(|it| it.trim().parse::<u64>().ok());
+    let noted = fs::read_to_string(&leash.file)
+        .ok()
+        .and_then(|it| it.trim().parse::<u64>().ok());
     let since = match noted {
         Some(noted) => {
             *missed = None;
@@ -67,10 +70,19 @@ mod tests {
     #[test]
     fn l5_the_deadline_passes_when_no_contact_was_recorded_for_too_long() {
         let dir = tempfile::tempdir().unwrap();
-        let leash = ContactDeadline { file: dir.path().join("leash"), timeout_ms: 1_000 };
+        let leash = ContactDeadline {
+            file: dir.path().join("leash"),
+            timeout_ms: 1_000,
+        };
         let (now, mut missed) = (boot_clock_ms(), None);
-        assert!(!is_deadline_passed(&leash, &mut missed, now), "the file may not be written yet");
-        assert!(is_deadline_passed(&leash, &mut missed, now + 1_001), "a missing file does not extend the deadline for ever");
+        assert!(
+            !is_deadline_passed(&leash, &mut missed, now),
+            "the file may not be written yet"
+        );
+        assert!(
+            is_deadline_passed(&leash, &mut missed, now + 1_001),
+            "a missing file does not extend the deadline for ever"
+        );
         record_contact(&leash.file).unwrap();
         let noted: u64 = fs::read_to_string(&leash.file).unwrap().parse().unwrap();
         assert!(!is_deadline_passed(&leash, &mut missed, noted + 1_000) && missed.is_none());

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use regatta_core::agent_protocol::{FailureClass, AgentEvent, Usage};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, Usage};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 pub use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 
@@ -33,8 +33,8 @@ pub struct ExitAssessment {
 
 /// The translator of one program's stream.
 pub trait Driver: Send {
-    /// Processes the next record of the journal, including records of [`JournalStream::In`], and returns
-    /// the events that follow from it.
+    /// Processes the next record of the journal, including records of [`JournalStream::In`], and
+    /// returns the events that follow from it.
     fn on_record(&mut self, record: &JournalRecord) -> Vec<AgentEvent>;
 
     /// Returns the next input to send, or `None` if there is none for now. The session loop calls

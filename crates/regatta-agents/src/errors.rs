@@ -36,10 +36,15 @@ pub(crate) fn program_not_found(program: &str) -> AgentError {
 /// Returns the error for a provider that has no program of this name.
 pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> AgentError {
     let hint = match known {
-        [] => format!("Regatta knows no program of {provider}; list the providers: regatta provider."),
+        [] => {
+            format!("Regatta knows no program of {provider}; list the providers: regatta provider.")
+        }
         known => format!("Use one of: {}.", known.join(", ")),
     };
-    AgentError { message: format!("Regatta knows no program `{backend}` of {provider}."), hint }
+    AgentError {
+        message: format!("Regatta knows no program `{backend}` of {provider}."),
+        hint,
+    }
 }
 
 /// Returns the error for a provider of which Regatta knows no program.
@@ -53,8 +58,13 @@ pub(crate) fn unknown_provider(provider: &str) -> AgentError {
 /// Returns the error for a shim that could not be spawned.
 pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     AgentError {
-        message: format!("Could not start the supervisor {} shim: {error}.", exe.display()),
-        hint: "Check that the regatta program is still where the daemon was started from, then start again.".to_owned(),
+        message: format!(
+            "Could not start the supervisor {} shim: {error}.",
+            exe.display()
+        ),
+        hint: "Check that the regatta program is still where the daemon was started from, then \
+            start again."
+            .to_owned(),
     }
 }
 
@@ -62,7 +72,10 @@ pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
 pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor {how} before it reported that the program runs."),
-        hint: format!("Read {}; starting again is safe, nothing runs twice.", log.display()),
+        hint: format!(
+            "Read {}; starting again is safe, nothing runs twice.",
+            log.display()
+        ),
     }
 }
 
@@ -86,7 +99,8 @@ pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
 pub(crate) fn input_refused(why: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor refused to send a line to the program: {why}."),
-        hint: "This is a fault of the driver; please report it with the attempt's transcript.".to_owned(),
+        hint: "This is a fault of the driver; please report it with the attempt's transcript."
+            .to_owned(),
     }
 }
 
@@ -95,14 +109,19 @@ pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
     AgentError {
         message: format!("These processes did not end in time: {}.", pids.join(", ")),
-        hint: "They may be stuck in the kernel (a dead network mount?); stop again once they are free.".to_owned(),
+        hint: "They may be stuck in the kernel (a dead network mount?); stop again once they are \
+            free."
+            .to_owned(),
     }
 }
 
 /// Returns the error for a lock that another process holds for too long.
 pub(crate) fn lock_not_released(path: &Path) -> AgentError {
     AgentError {
-        message: format!("Another process has locked {} and does not release it.", path.display()),
+        message: format!(
+            "Another process has locked {} and does not release it.",
+            path.display()
+        ),
         hint: "Is a second daemon running on the same data directory?".to_owned(),
     }
 }
@@ -123,42 +142,60 @@ pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its progr
 
 /// Returns the reason for not starting a program whose directory is missing.
 pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
-    format!("The directory {} does not exist; was its workspace removed?", dir.display())
+    format!(
+        "The directory {} does not exist; was its workspace removed?",
+        dir.display()
+    )
 }
 
 /// Returns the reason for not starting a program that is not on PATH.
 pub(crate) fn not_on_path(program: &str, path: &str) -> String {
-    format!("The program `{program}` was not found on PATH ({path}); install it, or give its full path.")
+    format!(
+        "The program `{program}` was not found on PATH ({path}); install it, or give its full path."
+    )
 }
 
 /// Returns the reason for not starting a program whose path does not exist.
 pub(crate) fn program_does_not_exist(program: &Path) -> String {
-    format!("The program {} does not exist; check the agent's command.", program.display())
+    format!(
+        "The program {} does not exist; check the agent's command.",
+        program.display()
+    )
 }
 
 /// Returns the reason for not starting a program that the kernel refused.
 pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => "make it executable",
-        std::io::ErrorKind::ArgumentListTooLong => "leave {prompt} out of its arguments and let it read standard input",
+        std::io::ErrorKind::ArgumentListTooLong => {
+            "leave {prompt} out of its arguments and let it read standard input"
+        }
         std::io::ErrorKind::NotFound => "the interpreter in its first line is missing",
         _ => "try it by hand",
     };
-    format!("The program {} could not be started: {error}; {advice}.", program.display())
+    format!(
+        "The program {} could not be started: {error}; {advice}.",
+        program.display()
+    )
 }
 
 /// Returns the error for a check that was not run because its sandbox could not be set up.
 pub(crate) fn check_not_sandboxed(why: &str) -> AgentError {
     AgentError {
         message: format!("A command of the project could not be sandboxed: {why}"),
-        hint: "See what this machine can do: regatta doctor. Or let commands run as you do: sandbox = \"off\" under [run] in regatta.toml.".to_owned(),
+        hint: "See what this machine can do: regatta doctor. Or let commands run as you do: \
+            sandbox = \"off\" under [run] in regatta.toml."
+            .to_owned(),
     }
 }
 
 /// Returns the error for an agent whose start directory is not in its workspace.
 pub(crate) fn invalid_start_dir(agent: &regatta_core::ids::AgentName, asked: &str) -> AgentError {
     AgentError {
-        message: format!("{agent} is configured to start in `{asked}`, which is not a directory of its workspace."),
+        message: format!(
+            "{agent} is configured to start in `{asked}`, which is not a directory of its \
+            workspace."
+        ),
         hint: "Land a commit that adds the directory, or change the agent's cwd.".to_owned(),
     }
 }
@@ -168,7 +205,8 @@ pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> Agen
     AgentError {
         message: format!("{agent} has no program that Regatta starts."),
         hint: format!(
-            "The agent polls by itself. To let Regatta start a program for it: regatta agent add {agent} --preset NAME."
+            "The agent polls by itself. To let Regatta start a program for it: regatta agent add \
+            {agent} --preset NAME."
         ),
     }
 }
@@ -176,8 +214,11 @@ pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> Agen
 /// Returns the error for adding copied records to a journal that was written on this machine.
 pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
     AgentError {
-        message: format!("The program of {attempt} was started on this machine, so its journal is not a copy."),
-        hint: "Read the journal directly; none of its records comes from another machine.".to_owned(),
+        message: format!(
+            "The program of {attempt} was started on this machine, so its journal is not a copy."
+        ),
+        hint: "Read the journal directly; none of its records comes from another machine."
+            .to_owned(),
     }
 }
 
@@ -200,7 +241,10 @@ pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
 /// Returns the error for records that are missing between a copy and the records to add.
 pub(crate) fn missing_records(attempt: AttemptId, expected: u64, found: u64) -> AgentError {
     AgentError {
-        message: format!("The copy of {attempt}'s journal continues at record {expected}, but record {found} was sent."),
+        message: format!(
+            "The copy of {attempt}'s journal continues at record {expected}, but record {found} \
+            was sent."
+        ),
         hint: format!("Send the records from {expected} on."),
     }
 }

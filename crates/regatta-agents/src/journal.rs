@@ -48,7 +48,11 @@ pub(crate) enum JournalMark {
     Dropped { lines: u64, bytes: u64 },
     /// The number of bytes of a tool call's output, and of updates with them, that exceeded the
     /// limit for one call.
-    LeftOut { call: String, updates: u64, bytes: u64 },
+    LeftOut {
+        call: String,
+        updates: u64,
+        bytes: u64,
+    },
     /// The number of lines that were accepted for the program's input but not sent before the input
     /// was closed.
     #[serde(rename = "unsaid")]
@@ -71,19 +75,40 @@ impl JournalMark {
         Some(match serde_json::from_str(line).ok()? {
             JournalMark::Cut { bytes, .. } => format!("[{bytes} more bytes of this line were cut]"),
             JournalMark::Full { bytes } => {
-                format!("[the limit of {bytes} bytes per attempt is reached: the following lines are dropped]")
+                format!(
+                    "[the limit of {bytes} bytes per attempt is reached: the following lines are \
+                    dropped]"
+                )
             }
-            JournalMark::Dropped { lines, bytes } => format!("[{lines} lines, {bytes} bytes, were dropped]"),
-            JournalMark::LeftOut { call, updates: 1, bytes } => {
+            JournalMark::Dropped { lines, bytes } => {
+                format!("[{lines} lines, {bytes} bytes, were dropped]")
+            }
+            JournalMark::LeftOut {
+                call,
+                updates: 1,
+                bytes,
+            } => {
                 format!("[{bytes} bytes of the output of {call} were left out]")
             }
-            JournalMark::LeftOut { call, updates, bytes } => {
-                format!("[{bytes} bytes of the output of {call}, in {updates} updates, were left out]")
+            JournalMark::LeftOut {
+                call,
+                updates,
+                bytes,
+            } => {
+                format!(
+                    "[{bytes} bytes of the output of {call}, in {updates} updates, were left out]"
+                )
             }
-            JournalMark::UnsentInput { lines } => format!("[the program closed its input before {lines} lines were sent]"),
+            JournalMark::UnsentInput { lines } => {
+                format!("[the program closed its input before {lines} lines were sent]")
+            }
             JournalMark::Refused { to, why, times: 1 } => format!("[{to} was refused: {why}]"),
-            JournalMark::Refused { to, why, times } => format!("[{to} was refused {times} times: {why}]"),
-            JournalMark::EgressFailed { why } => format!("[the program's network access does not work: {why}]"),
+            JournalMark::Refused { to, why, times } => {
+                format!("[{to} was refused {times} times: {why}]")
+            }
+            JournalMark::EgressFailed { why } => {
+                format!("[the program's network access does not work: {why}]")
+            }
         })
     }
 }
@@ -103,10 +128,15 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found: Vec<(u64, PathBuf)> = Vec::new();
     for entry in entries {
         let name = entry?.file_name();
-        let first = name.to_str().and_then(|it| it.strip_prefix("journal-")).and_then(|it| {
-            let number = it.strip_suffix(".jsonl").or_else(|| it.strip_suffix(".jsonl.gz"))?;
-            number.parse().ok()
-        });
+        let first = name
+            .to_str()
+            .and_then(|it| it.strip_prefix("journal-"))
+            .and_then(|it| {
+                let number = it
+                    .strip_suffix(".jsonl")
+                    .or_else(|| it.strip_suffix(".jsonl.gz"))?;
+                number.parse().ok()
+            });
         found.extend(first.map(|it| (it, dir.join(&name))));
     }
     // The plain file of a segment sorts first. The compressed one may be incomplete.
@@ -119,14 +149,24 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 /// journal.
 pub(crate) fn last_write_unix_ms(dir: &Path) -> Option<u64> {
     let (_, last) = list_segments(dir).ok()?.pop()?;
-    let since = fs::metadata(last).ok()?.modified().ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    let since = fs::metadata(last)
+        .ok()?
+        .modified()
+        .ok()?
+        .duration_since(std::time::UNIX_EPOCH)
+        .ok()?;
     u64::try_from(since.as_millis()).ok()
 }
 
 /// Returns the number of the last record of a journal, or 0 if there is none.
 pub(crate) fn last_record_number(dir: &Path) -> io::Result<u64> {
-    let Some((first, _)) = list_segments(dir)?.pop() else { return Ok(0) };
-    let mut reader = JournalReader { next_record: first, ..JournalReader::new(dir) };
+    let Some((first, _)) = list_segments(dir)?.pop() else {
+        return Ok(0);
+    };
+    let mut reader = JournalReader {
+        next_record: first,
+        ..JournalReader::new(dir)
+    };
     while reader.next_record()?.is_some() {}
     Ok(reader.next_record - 1)
 }
@@ -134,8 +174,15 @@ pub(crate) fn last_record_number(dir: &Path) -> io::Result<u64> {
 /// Returns whether a line fits into a journal when it is encoded.
 pub(crate) fn fits(line: &str) -> bool {
     const AROUND: usize = 256;
-    let encoded = |it: u8| if it < 0x20 { 6 } else { 1 + usize::from(matches!(it, b'"' | b'\\')) };
-    line.len() < MAX_LINE_BYTES && line.bytes().map(encoded).sum::<usize>() + AROUND < MAX_LINE_BYTES
+    let encoded = |it: u8| {
+        if it < 0x20 {
+            6
+        } else {
+            1 + usize::from(matches!(it, b'"' | b'\\'))
+        }
+    };
+    line.len() < MAX_LINE_BYTES
+        && line.bytes().map(encoded).sum::<usize>() + AROUND < MAX_LINE_BYTES
 }
 
 /// A journal that was opened for appending.
@@ -170,7 +217,11 @@ pub(crate) struct JournalWriter {
 }
 
 impl JournalWriter {
-    pub(crate) fn new(dir: PathBuf, max_segment_bytes: u64, again: impl FnMut(&io::Error) -> bool + Send + 'static) -> JournalWriter {
+    pub(crate) fn new(
+        dir: PathBuf,
+        max_segment_bytes: u64,
+        again: impl FnMut(&io::Error) -> bool + Send + 'static,
+    ) -> JournalWriter {
         let should_retry = Box::new(again);
         JournalWriter {
             dir,
@@ -227,15 +278,22 @@ impl JournalWriter {
         for (_, path) in found.rev() {
             fs::remove_file(path)?;
         }
-        Ok(ResumedJournal { writer, size_bytes: kept, was_repaired: mended })
+        Ok(ResumedJournal {
+            writer,
+            size_bytes: kept,
+            was_repaired: mended,
+        })
     }
 
     /// Returns whether the journal still ends where this writer left it.
     pub(crate) fn is_current(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let there = fs::metadata(self.dir.join(segment_name(self.first_record)));
-        let (Ok(ours), Ok(there)) = (file.metadata(), there) else { return false };
-        (ours.dev(), ours.ino(), self.file_bytes) == (there.dev(), there.ino(), there.len()) && self.buffer.is_empty()
+        let (Ok(ours), Ok(there)) = (file.metadata(), there) else {
+            return false;
+        };
+        (ours.dev(), ours.ino(), self.file_bytes) == (there.dev(), there.ino(), there.len())
+            && self.buffer.is_empty()
     }
 
     /// Returns the number of the last record, or 0 if there is none.
@@ -247,18 +305,30 @@ impl JournalWriter {
         self.has_unsynced_records
     }
 
-    /// Appends a record and returns its length. The record is in the file after [`JournalWriter::flush`]
-    /// at the latest.
+    /// Appends a record and returns its length. The record is in the file after
+    /// [`JournalWriter::flush`] at the latest.
     pub(crate) fn append(&mut self, at: u64, stream: JournalStream, line: &str) -> io::Result<u64> {
-        if self.file.is_none() || self.file_bytes + self.buffer.len() as u64 >= self.max_segment_bytes {
+        if self.file.is_none()
+            || self.file_bytes + self.buffer.len() as u64 >= self.max_segment_bytes
+        {
             self.rotate()?;
         }
         let before = self.file_bytes + self.buffer.len() as u64;
         let mut sum = Hasher::new();
         let stream = serde_json::to_string(&stream)?;
-        self.push_bytes(format!("{{\"n\":{},\"at\":{at},\"stream\":{stream},\"line\":\"", self.next_record).as_bytes(), &mut sum)?;
+        self.push_bytes(
+            format!(
+                "{{\"n\":{},\"at\":{at},\"stream\":{stream},\"line\":\"",
+                self.next_record
+            )
+            .as_bytes(),
+            &mut sum,
+        )?;
         let mut rest = line.as_bytes();
-        while let Some(at) = rest.iter().position(|it| *it < 0x20 || matches!(it, b'"' | b'\\')) {
+        while let Some(at) = rest
+            .iter()
+            .position(|it| *it < 0x20 || matches!(it, b'"' | b'\\'))
+        {
             self.push_bytes(&rest[..at], &mut sum)?;
             match rest[at] {
                 b'"' => self.push_bytes(b"\\\"", &mut sum)?,
@@ -284,7 +354,8 @@ impl JournalWriter {
             if self.buffer.len() >= WRITE_CHUNK_BYTES {
                 self.flush()?;
             }
-            self.buffer.reserve_exact(WRITE_CHUNK_BYTES.saturating_sub(self.buffer.len()));
+            self.buffer
+                .reserve_exact(WRITE_CHUNK_BYTES.saturating_sub(self.buffer.len()));
             let room = bytes.len().min(WRITE_CHUNK_BYTES - self.buffer.len());
             self.buffer.extend_from_slice(&bytes[..room]);
             bytes = &bytes[room..];
@@ -294,7 +365,9 @@ impl JournalWriter {
 
     /// Writes all buffered bytes to the file, where readers see them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        let Some(file) = &mut self.file else { return Ok(()) };
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
         if self.buffer.is_empty() {
             return Ok(());
         }
@@ -331,14 +404,25 @@ impl JournalWriter {
         self.sync()?;
         let path = self.dir.join(segment_name(self.next_record));
         let file = loop {
-            let made = OpenOptions::new().create_new(true).append(true).mode(0o600).open(&path);
+            let made = OpenOptions::new()
+                .create_new(true)
+                .append(true)
+                .mode(0o600)
+                .open(&path);
             match made {
                 Ok(file) => break file,
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists && (self.should_retry)(&error) => {}
+                Err(error)
+                    if error.kind() != io::ErrorKind::AlreadyExists
+                        && (self.should_retry)(&error) => {}
                 Err(error) => return Err(error),
             }
         };
-        (self.file, self.first_record, self.file_bytes, self.has_unsynced_name) = (Some(file), self.next_record, 0, true);
+        (
+            self.file,
+            self.first_record,
+            self.file_bytes,
+            self.has_unsynced_name,
+        ) = (Some(file), self.next_record, 0, true);
         Ok(())
     }
 }
@@ -367,13 +451,28 @@ struct OpenSegment {
 impl JournalReader {
     /// Creates a reader that starts at the first record.
     pub(crate) fn new(dir: &Path) -> JournalReader {
-        JournalReader { dir: dir.to_owned(), next_record: 1, first_wanted: 1, segment: None, is_torn: false }
+        JournalReader {
+            dir: dir.to_owned(),
+            next_record: 1,
+            first_wanted: 1,
+            segment: None,
+            is_torn: false,
+        }
     }
 
     /// Creates a reader that starts at record number `from`.
     pub(crate) fn from_record(dir: &Path, from: u64) -> io::Result<JournalReader> {
-        let next = list_segments(dir)?.iter().map(|it| it.0).filter(|it| *it <= from.max(1)).max().unwrap_or(1);
-        Ok(JournalReader { next_record: next, first_wanted: from, ..JournalReader::new(dir) })
+        let next = list_segments(dir)?
+            .iter()
+            .map(|it| it.0)
+            .filter(|it| *it <= from.max(1))
+            .max()
+            .unwrap_or(1);
+        Ok(JournalReader {
+            next_record: next,
+            first_wanted: from,
+            ..JournalReader::new(dir)
+        })
     }
 
     /// Returns the next record, or `None` if there is none yet.
@@ -386,15 +485,17 @@ impl JournalReader {
                 continue;
             };
             match segment.next_line()? {
-                NextLine::Whole(range) => match decode_record(&segment.buffer[range], self.next_record) {
-                    Some(record) => {
-                        self.next_record += 1;
-                        if record.position >= self.first_wanted {
-                            return Ok(Some(record));
+                NextLine::Whole(range) => {
+                    match decode_record(&segment.buffer[range], self.next_record) {
+                        Some(record) => {
+                            self.next_record += 1;
+                            if record.position >= self.first_wanted {
+                                return Ok(Some(record));
+                            }
                         }
+                        None => self.is_torn = true,
                     }
-                    None => self.is_torn = true,
-                },
+                }
                 NextLine::TooLong => self.is_torn = true,
                 NextLine::Incomplete => return Ok(None),
                 NextLine::End => {
@@ -412,7 +513,11 @@ impl JournalReader {
     /// skipped.
     fn open_next(&mut self) -> io::Result<bool> {
         // The segment that begins with the next record may be this one while it is empty.
-        if self.segment.as_ref().is_some_and(|it| it.first_record == self.next_record) {
+        if self
+            .segment
+            .as_ref()
+            .is_some_and(|it| it.first_record == self.next_record)
+        {
             return Ok(false);
         }
         let plain = self.dir.join(segment_name(self.next_record));
@@ -443,14 +548,26 @@ impl OpenSegment {
     fn open(first: u64, path: &Path) -> io::Result<OpenSegment> {
         let file = File::open(path)?;
         let packed = path.extension().is_some_and(|it| it == "gz");
-        let source: Box<dyn Read + Send> =
-            if packed { Box::new(GzDecoder::new(io::BufReader::new(file))) } else { Box::new(file) };
-        Ok(OpenSegment { first_record: first, source, buffer: Vec::new(), consumed: 0, searched: 0 })
+        let source: Box<dyn Read + Send> = if packed {
+            Box::new(GzDecoder::new(io::BufReader::new(file)))
+        } else {
+            Box::new(file)
+        };
+        Ok(OpenSegment {
+            first_record: first,
+            source,
+            buffer: Vec::new(),
+            consumed: 0,
+            searched: 0,
+        })
     }
 
     fn next_line(&mut self) -> io::Result<NextLine> {
         loop {
-            if let Some(at) = self.buffer[self.searched..].iter().position(|it| *it == b'\n') {
+            if let Some(at) = self.buffer[self.searched..]
+                .iter()
+                .position(|it| *it == b'\n')
+            {
                 let (start, end) = (self.consumed, self.searched + at);
                 (self.consumed, self.searched) = (end + 1, end + 1);
                 return Ok(NextLine::Whole(start..end));
@@ -463,9 +580,15 @@ impl OpenSegment {
             if self.buffer.is_empty() && self.buffer.capacity() > 4 * WRITE_CHUNK_BYTES {
                 self.buffer = Vec::new(); // the memory of one long line is returned
             }
-            let read = (&mut self.source).take(WRITE_CHUNK_BYTES as u64).read_to_end(&mut self.buffer)?;
+            let read = (&mut self.source)
+                .take(WRITE_CHUNK_BYTES as u64)
+                .read_to_end(&mut self.buffer)?;
             if read == 0 {
-                return Ok(if self.buffer.is_empty() { NextLine::End } else { NextLine::Incomplete });
+                return Ok(if self.buffer.is_empty() {
+                    NextLine::End
+                } else {
+                    NextLine::Incomplete
+                });
             }
         }
     }
@@ -488,7 +611,10 @@ fn decode_record(line: &[u8], n: u64) -> Option<JournalRecord> {
 pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
     // The last segment may have just begun, so reading starts one segment earlier.
     let first = list_segments(dir)?.iter().rev().nth(1).map_or(1, |it| it.0);
-    let mut reader = JournalReader { next_record: first, ..JournalReader::new(dir) };
+    let mut reader = JournalReader {
+        next_record: first,
+        ..JournalReader::new(dir)
+    };
     let mut text = String::new();
     while let Some(record) = reader.next_record()? {
         if matches!(record.stream, JournalStream::Out | JournalStream::Err) {
@@ -525,7 +651,10 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
         let packed = path.with_extension("jsonl.gz");
         let temporary = write_temporary(&packed, &encoder.finish()?)?;
         // The modification time is kept, because it tells when the last record was written.
-        File::options().append(true).open(&temporary)?.set_modified(fs::metadata(&path)?.modified()?)?;
+        File::options()
+            .append(true)
+            .open(&temporary)?
+            .set_modified(fs::metadata(&path)?.modified()?)?;
         fs::rename(&temporary, &packed)?;
         sync_parent(&packed)?;
         fs::remove_file(&path)?;
@@ -565,9 +694,14 @@ mod tests {
     }
 
     fn sample_lines() -> Vec<String> {
-        let mut lines: Vec<String> =
-            (0..100).map(|it| format!("line {it} of \"many\" with \\ and \t and ä🦀")).collect();
-        lines.extend(["".to_owned(), "\u{1}\u{1f}\u{7f}\r\n".to_owned(), "x\"".repeat(3 * WRITE_CHUNK_BYTES)]);
+        let mut lines: Vec<String> = (0..100)
+            .map(|it| format!("line {it} of \"many\" with \\ and \t and ä🦀"))
+            .collect();
+        lines.extend([
+            "".to_owned(),
+            "\u{1}\u{1f}\u{7f}\r\n".to_owned(),
+            "x\"".repeat(3 * WRITE_CHUNK_BYTES),
+        ]);
         lines.extend((0..100).map(|it| it.to_string()));
         lines
     }
@@ -579,7 +713,11 @@ mod tests {
     fn write_lines(dir: &Path, lines: Vec<String>) -> Vec<String> {
         let mut writer = writer(dir);
         for (at, line) in (1..).zip(&lines) {
-            let stream = if at % 3 == 0 { JournalStream::Err } else { JournalStream::Out };
+            let stream = if at % 3 == 0 {
+                JournalStream::Err
+            } else {
+                JournalStream::Out
+            };
             writer.append(at, stream, line).unwrap();
         }
         writer.sync().unwrap();
@@ -592,24 +730,43 @@ mod tests {
         let lines = written_lines(directory.path());
         assert!(list_segments(directory.path()).unwrap().len() > 5);
         let read = read_all(directory.path());
-        assert_eq!(read.iter().map(|it| it.line.as_str()).collect::<Vec<_>>(), lines);
-        assert!((1..).zip(&read).all(|(n, it)| it.position == n && it.written_unix_ms == n && (it.stream == JournalStream::Err) == (n % 3 == 0)));
+        assert_eq!(
+            read.iter().map(|it| it.line.as_str()).collect::<Vec<_>>(),
+            lines
+        );
+        assert!((1..).zip(&read).all(|(n, it)| it.position == n
+            && it.written_unix_ms == n
+            && (it.stream == JournalStream::Err) == (n % 3 == 0)));
         for from in [0, 1, 50, 103, 150, read.len() as u64, read.len() as u64 + 1] {
             let mut reader = JournalReader::from_record(directory.path(), from).unwrap();
-            let rest: Vec<JournalRecord> = std::iter::from_fn(|| reader.next_record().unwrap()).collect();
-            assert_eq!(rest, read[(from.max(1) as usize - 1).min(read.len())..], "from {from}");
+            let rest: Vec<JournalRecord> =
+                std::iter::from_fn(|| reader.next_record().unwrap()).collect();
+            assert_eq!(
+                rest,
+                read[(from.max(1) as usize - 1).min(read.len())..],
+                "from {from}"
+            );
         }
     }
 
     #[test]
     fn reader_follows_a_writer_into_new_segments() {
         let directory = tempfile::tempdir().unwrap();
-        let (mut writer, mut reader) = (writer(directory.path()), JournalReader::new(directory.path()));
+        let (mut writer, mut reader) = (
+            writer(directory.path()),
+            JournalReader::new(directory.path()),
+        );
         for (n, line) in (1..).zip(sample_lines()) {
             assert_eq!(reader.next_record().unwrap(), None);
             writer.append(n, JournalStream::Out, &line).unwrap();
             writer.flush().unwrap();
-            assert_eq!(reader.next_record().unwrap().map(|it| (it.position, it.line)), Some((n, line)));
+            assert_eq!(
+                reader
+                    .next_record()
+                    .unwrap()
+                    .map(|it| (it.position, it.line)),
+                Some((n, line))
+            );
         }
     }
 
@@ -618,7 +775,10 @@ mod tests {
     #[test]
     fn d8_a_damaged_end_is_never_read_as_records() {
         let directory = tempfile::tempdir().unwrap();
-        let lines = write_lines(directory.path(), (0..18).map(|it| format!("line \"{it}\"")).collect());
+        let lines = write_lines(
+            directory.path(),
+            (0..18).map(|it| format!("line \"{it}\"")).collect(),
+        );
         let (first, path) = list_segments(directory.path()).unwrap().pop().unwrap();
         let whole = fs::read(&path).unwrap();
         let other = fs::read(directory.path().join(segment_name(1))).unwrap();
@@ -635,8 +795,14 @@ mod tests {
         }
         for bytes in torn {
             fs::write(&path, &bytes).unwrap();
-            let read: Vec<String> = read_all(directory.path()).into_iter().map(|it| it.line).collect();
-            assert!(read.len() as u64 >= first - 1 && read.len() < lines.len() + usize::from(bytes == whole));
+            let read: Vec<String> = read_all(directory.path())
+                .into_iter()
+                .map(|it| it.line)
+                .collect();
+            assert!(
+                read.len() as u64 >= first - 1
+                    && read.len() < lines.len() + usize::from(bytes == whole)
+            );
             assert_eq!(read, lines[..read.len()]);
         }
     }
@@ -664,13 +830,24 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(output_tail(directory.path(), 100).unwrap(), "");
         let mut writer = writer(directory.path());
-        writer.append(1, JournalStream::Out, &"ä".repeat(3000)).unwrap();
-        writer.append(1, JournalStream::Mark, "not printed").unwrap();
+        writer
+            .append(1, JournalStream::Out, &"ä".repeat(3000))
+            .unwrap();
+        writer
+            .append(1, JournalStream::Mark, "not printed")
+            .unwrap();
         writer.append(1, JournalStream::Err, "the end").unwrap();
         writer.sync().unwrap();
         assert_eq!(output_tail(directory.path(), 8).unwrap(), "the end\n");
-        assert_eq!(output_tail(directory.path(), 14).unwrap(), "ää\nthe end\n", "a character is never cut");
-        assert_eq!(output_tail(directory.path(), 1 << 20).unwrap().len(), 6000 + 1 + 8);
+        assert_eq!(
+            output_tail(directory.path(), 14).unwrap(),
+            "ää\nthe end\n",
+            "a character is never cut"
+        );
+        assert_eq!(
+            output_tail(directory.path(), 1 << 20).unwrap().len(),
+            6000 + 1 + 8
+        );
     }
 
     #[test]
@@ -678,15 +855,29 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let dir = directory.path();
         let lines = written_lines(dir);
-        let before: u64 = list_segments(dir).unwrap().iter().map(|it| it.1.metadata().unwrap().len()).sum();
+        let before: u64 = list_segments(dir)
+            .unwrap()
+            .iter()
+            .map(|it| it.1.metadata().unwrap().len())
+            .sum();
         // A crash during compression leaves both files, and the compressed one is incomplete.
         fs::write(dir.join(segment_name(1) + ".gz"), "half").unwrap();
         assert_eq!(read_all(dir).len(), lines.len());
         assert!(compress(dir).unwrap());
         assert!(!compress(dir).unwrap(), "the journal is compressed already");
-        let after: u64 = list_segments(dir).unwrap().iter().map(|it| it.1.metadata().unwrap().len()).sum();
+        let after: u64 = list_segments(dir)
+            .unwrap()
+            .iter()
+            .map(|it| it.1.metadata().unwrap().len())
+            .sum();
         assert!(after < before / 2, "{before} became {after}");
-        assert_eq!(read_all(dir).into_iter().map(|it| it.line).collect::<Vec<_>>(), lines);
+        assert_eq!(
+            read_all(dir)
+                .into_iter()
+                .map(|it| it.line)
+                .collect::<Vec<_>>(),
+            lines
+        );
         let mut late = JournalReader::from_record(dir, 150).unwrap();
         assert_eq!(late.next_record().unwrap().unwrap().position, 150);
         assert!(output_tail(dir, 100).unwrap().ends_with("98\n99\n"));

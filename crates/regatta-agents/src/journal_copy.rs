@@ -15,10 +15,10 @@ use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{AgentError, JournalRecord};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{self, ResumedJournal, JournalWriter};
-use crate::run_dir::{SessionFacts, RunDir, lock, lock_until, read_json, write_atomic};
 use crate::adapter::AgentsAdapter;
 use crate::errors;
+use crate::journal::{self, JournalWriter, ResumedJournal};
+use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
 
 /// The number of copies that stay open. Beyond it the least recently used copy is closed.
 const MAX_OPEN_COPIES: usize = 200;
@@ -51,7 +51,9 @@ impl RunDir {
     /// record shows only that the directory holds a copy.
     pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(CopyRecord::default())),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Ok(Some(CopyRecord::default()))
+            }
             read => read,
         }
     }
@@ -60,16 +62,27 @@ impl RunDir {
 impl AgentsAdapter {
     pub(crate) fn read_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let launch = dir.read_launch().map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+        let launch = dir
+            .read_launch()
+            .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
         Ok(launch
             .and_then(|it| it.session_facts)
             .map(|it| serde_json::to_string(&it).expect("the session setup is plain data")))
     }
 
-    pub(crate) fn write_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
-        let attended: Option<SessionFacts> =
-            if heading.len() <= MAX_HEADING_BYTES { serde_json::from_str(heading).ok() } else { None };
-        let attended = attended.filter(|it| it.attempt == attempt).ok_or_else(|| errors::invalid_heading(attempt))?;
+    pub(crate) fn write_heading(
+        &self,
+        attempt: AttemptId,
+        heading: &str,
+    ) -> Result<(), AgentError> {
+        let attended: Option<SessionFacts> = if heading.len() <= MAX_HEADING_BYTES {
+            serde_json::from_str(heading).ok()
+        } else {
+            None
+        };
+        let attended = attended
+            .filter(|it| it.attempt == attempt)
+            .ok_or_else(|| errors::invalid_heading(attempt))?;
         self.with_copy(attempt, |dir| {
             let known = dir.read_copy()?.and_then(|it| it.session_facts);
             if known.as_ref() != Some(&attended) {
@@ -94,7 +107,11 @@ impl AgentsAdapter {
         })
     }
 
-    pub(crate) fn append_to_copy(&self, attempt: AttemptId, records: &[JournalRecord]) -> Result<u64, AgentError> {
+    pub(crate) fn append_to_copy(
+        &self,
+        attempt: AttemptId,
+        records: &[JournalRecord],
+    ) -> Result<u64, AgentError> {
         if let Some(long) = records.iter().find(|it| !journal::fits(&it.line)) {
             return Err(errors::record_too_long(attempt, long.position));
         }
@@ -102,9 +119,16 @@ impl AgentsAdapter {
             let mut copy = self.open_copy(attempt, dir)?;
             let last = copy.writer.last_record();
             let new: Vec<&JournalRecord> = records.iter().filter(|it| it.position > last).collect();
-            if let Some((expected, found)) = (last + 1..).zip(&new).find(|(expected, it)| it.position != *expected) {
+            if let Some((expected, found)) = (last + 1..)
+                .zip(&new)
+                .find(|(expected, it)| it.position != *expected)
+            {
                 self.keep_open(copy);
-                return Ok(Err(errors::missing_records(attempt, expected, found.position)));
+                return Ok(Err(errors::missing_records(
+                    attempt,
+                    expected,
+                    found.position,
+                )));
             }
             // A shim lets its last line and its marks exceed the limit, so a copy may be a little
             // larger too.
@@ -115,7 +139,9 @@ impl AgentsAdapter {
             }
             // After an error the copy is opened anew, which removes a torn end.
             for record in new {
-                copy.size_bytes += copy.writer.append(record.written_unix_ms, record.stream, &record.line)?;
+                copy.size_bytes +=
+                    copy.writer
+                        .append(record.written_unix_ms, record.stream, &record.line)?;
             }
             copy.writer.sync()?;
             let last = copy.writer.last_record();
@@ -132,14 +158,17 @@ impl AgentsAdapter {
         work: impl FnOnce(&RunDir) -> io::Result<Result<T, AgentError>>,
     ) -> Result<T, AgentError> {
         let path = self.attempt_dir(attempt).0;
-        let dir = RunDir::create(path).map_err(|error| errors::file_error("create", &self.attempt_dir(attempt).0, error))?;
+        let dir = RunDir::create(path)
+            .map_err(|error| errors::file_error("create", &self.attempt_dir(attempt).0, error))?;
         let failed = |error| errors::file_error("copy the journal in", &dir.0, error);
         let _start = lock(&dir.start_lock()).map_err(failed)?;
         if dir.launch_file().exists() || dir.shim_file().exists() {
             return Err(errors::runs_here(attempt));
         }
         let held = lock_until(&dir.shim_lock(), Instant::now() + LOCK_TIMEOUT).map_err(failed)?;
-        let Some(_held) = held else { return Err(errors::lock_not_released(&dir.shim_lock())) };
+        let Some(_held) = held else {
+            return Err(errors::lock_not_released(&dir.shim_lock()));
+        };
         if !dir.copy_file().exists() {
             write_copy(&dir, None).map_err(failed)?;
         }
@@ -150,17 +179,28 @@ impl AgentsAdapter {
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();
-            copies.iter().position(|it| it.attempt == attempt).map(|it| copies.remove(it))
+            copies
+                .iter()
+                .position(|it| it.attempt == attempt)
+                .map(|it| copies.remove(it))
         };
         if let Some(copy) = known.filter(|it| it.writer.is_current()) {
             return Ok(copy);
         }
-        let ResumedJournal { writer, size_bytes: kept, was_repaired: mended } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
+        let ResumedJournal {
+            writer,
+            size_bytes: kept,
+            was_repaired: mended,
+        } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if mended {
             // Readers of the removed part start again.
             self.invalidate_cursors(attempt);
         }
-        Ok(OpenCopy { attempt, writer, size_bytes: kept })
+        Ok(OpenCopy {
+            attempt,
+            writer,
+            size_bytes: kept,
+        })
     }
 
     fn keep_open(&self, copy: OpenCopy) {
@@ -173,12 +213,22 @@ impl AgentsAdapter {
 }
 
 fn write_copy(dir: &RunDir, attended: Option<SessionFacts>) -> io::Result<()> {
-    write_atomic(&dir.copy_file(), &serde_json::to_vec(&CopyRecord { v: 1, session_facts: attended })?)
+    write_atomic(
+        &dir.copy_file(),
+        &serde_json::to_vec(&CopyRecord {
+            v: 1,
+            session_facts: attended,
+        })?,
+    )
 }
 
 /// Returns the time of the last record of a copy, if the directory holds a copy with records. No
 /// exit record tells when its program ended.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
-    let written = dir.copy_file().exists().then(|| journal::last_write_unix_ms(&dir.0)).flatten()?;
+    let written = dir
+        .copy_file()
+        .exists()
+        .then(|| journal::last_write_unix_ms(&dir.0))
+        .flatten()?;
     Some(UNIX_EPOCH + Duration::from_millis(written))
 }

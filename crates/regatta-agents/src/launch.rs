@@ -7,20 +7,22 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use regatta_core::agent::{SandboxLevel, Runtime};
+use regatta_core::agent::{Runtime, SandboxLevel};
 use regatta_core::ids::AgentName;
 use regatta_engine::ports::agents::{AgentError, ProgramLaunch, StartOutcome};
 
-use crate::sandbox::{self, SandboxSpec, NetworkAccess, PreparedSandbox};
+use crate::adapter::AgentsAdapter;
+use crate::agent_home::{self, AgentHome};
 use crate::drivers::{self, DriverSetup};
 use crate::environment::{self, ChildEnvironment};
-use crate::agent_home::{self, AgentHome};
 use crate::process::MARK_VARIABLE;
 use crate::relay::RelayRecord;
-use crate::run_dir::{SessionFacts, LaunchRecord, LaunchKind, RunDir, new_launch_mark, write_atomic, write_unsynced};
+use crate::run_dir::{
+    LaunchKind, LaunchRecord, RunDir, SessionFacts, new_launch_mark, write_atomic, write_unsynced,
+};
+use crate::sandbox::{self, NetworkAccess, PreparedSandbox, SandboxSpec};
 use crate::scripted::SESSIONS_HOME_VARIABLE;
-use crate::adapter::AgentsAdapter;
-use crate::{secrets, errors};
+use crate::{errors, secrets};
 
 /// Writes the prompt, the script and `launch.json` for the shim. Returns the shim's environment,
 /// and the sandbox and warnings of the start.
@@ -30,7 +32,9 @@ pub(crate) fn write_launch(
     launch: &ProgramLaunch,
     relay: Option<RelayRecord>,
 ) -> Result<(ChildEnvironment, StartOutcome), AgentError> {
-    let file = |what: &'static str, path: PathBuf| move |error: io::Error| errors::file_error(what, &path, error);
+    let file = |what: &'static str, path: PathBuf| {
+        move |error: io::Error| errors::file_error(what, &path, error)
+    };
     if launch.runtime == Runtime::Outside {
         return Err(errors::agent_has_no_program(&launch.agent));
     }
@@ -40,16 +44,24 @@ pub(crate) fn write_launch(
         Some(record) => record.mark,
         None => new_launch_mark().map_err(file("make a mark for", dir.0.clone()))?,
     };
-    write_unsynced(&dir.prompt_file(), launch.prompt.as_bytes()).map_err(file("write", dir.prompt_file()))?;
+    write_unsynced(&dir.prompt_file(), launch.prompt.as_bytes())
+        .map_err(file("write", dir.prompt_file()))?;
     if let Some(script) = &launch.script {
-        write_unsynced(&dir.script_file(), script.as_bytes()).map_err(file("write", dir.script_file()))?;
+        write_unsynced(&dir.script_file(), script.as_bytes())
+            .map_err(file("write", dir.script_file()))?;
     }
     for name in ["tmp", "outbox"] {
         RunDir::create(dir.path(name)).map_err(file("create", dir.path(name)))?;
     }
-    let workspace = std::path::absolute(&launch.workspace).map_err(file("find", launch.workspace.clone()))?;
+    let workspace =
+        std::path::absolute(&launch.workspace).map_err(file("find", launch.workspace.clone()))?;
     let user_home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from);
-    let home = agent_home::prepare_home(&adapter.data_dir, &launch.agent, &launch.profile, &user_home)?;
+    let home = agent_home::prepare_home(
+        &adapter.data_dir,
+        &launch.agent,
+        &launch.profile,
+        &user_home,
+    )?;
     let mut setup = DriverSetup {
         runtime: launch.runtime.clone(),
         profile: launch.profile.clone(),
@@ -66,7 +78,12 @@ pub(crate) fn write_launch(
     let prepared = prepare_sandbox((adapter, dir), launch, &setup, &home, &begins)?;
     setup.sandboxed_root = prepared.mechanism.is_some() && rustix::process::getuid().is_root();
 
-    let keys = secrets::fetch_secrets(&launch.profile.keys, |name| std::env::var(name).ok(), &user_home, secrets::COMMAND_TIMEOUT)?;
+    let keys = secrets::fetch_secrets(
+        &launch.profile.keys,
+        |name| std::env::var(name).ok(),
+        &user_home,
+        secrets::COMMAND_TIMEOUT,
+    )?;
     let mut extra = launch.env.clone();
     extra.extend(prepared.env.iter().cloned());
     extra.extend(drivers::environment(&setup));
@@ -81,10 +98,23 @@ pub(crate) fn write_launch(
     if own_home.is_some() {
         extra.retain(|it| it.0 != "HOME");
     }
-    let environment =
-        environment::build(own_home, &dir.path("tmp"), &extra, &launch_variables(dir, launch, (&workspace, &home.path), &mark));
-    let prefix = prepared.argv_prefix.iter().map(|it| it.to_string_lossy().into_owned());
-    let argv = prefix.chain(drivers::command_line(&setup, &launch.prompt, &adapter.regatta_exe)).collect();
+    let environment = environment::build(
+        own_home,
+        &dir.path("tmp"),
+        &extra,
+        &launch_variables(dir, launch, (&workspace, &home.path), &mark),
+    );
+    let prefix = prepared
+        .argv_prefix
+        .iter()
+        .map(|it| it.to_string_lossy().into_owned());
+    let argv = prefix
+        .chain(drivers::command_line(
+            &setup,
+            &launch.prompt,
+            &adapter.regatta_exe,
+        ))
+        .collect();
     let record = LaunchRecord {
         v: 1,
         mode: LaunchKind::Attempt,
@@ -99,12 +129,28 @@ pub(crate) fn write_launch(
         waits_for_shim: prepared.waits_for_shim,
         contact_deadline: adapter.contact_deadline.clone(),
         relay,
-        session_facts: Some(SessionFacts { attempt: launch.attempt, agent: launch.agent.clone(), setup }),
+        session_facts: Some(SessionFacts {
+            attempt: launch.attempt,
+            agent: launch.agent.clone(),
+            setup,
+        }),
     };
-    let json = serde_json::to_vec(&record).map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
+    let json = serde_json::to_vec(&record)
+        .map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
     write_unsynced(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
-    let warnings = prepared.warnings.into_iter().chain(keys.warnings).chain(home.warnings).collect();
-    Ok((environment, StartOutcome { sandbox: prepared.mechanism.map(|_| prepared.description), warnings }))
+    let warnings = prepared
+        .warnings
+        .into_iter()
+        .chain(keys.warnings)
+        .chain(home.warnings)
+        .collect();
+    Ok((
+        environment,
+        StartOutcome {
+            sandbox: prepared.mechanism.map(|_| prepared.description),
+            warnings,
+        },
+    ))
 }
 
 /// Returns the variables that identify the launch to the program.
@@ -133,8 +179,16 @@ fn launch_variables(
 /// Returns the directory in which the program starts. It must be an existing directory inside the
 /// workspace after all symbolic links are resolved.
 fn start_dir(setup: &DriverSetup, agent: &AgentName) -> Result<PathBuf, AgentError> {
-    let Some(asked) = &setup.profile.cwd else { return Ok(setup.workspace.clone()) };
-    let inside = |it: PathBuf| setup.workspace.canonicalize().is_ok_and(|root| it.starts_with(root)) && it.is_dir();
+    let Some(asked) = &setup.profile.cwd else {
+        return Ok(setup.workspace.clone());
+    };
+    let inside = |it: PathBuf| {
+        setup
+            .workspace
+            .canonicalize()
+            .is_ok_and(|root| it.starts_with(root))
+            && it.is_dir()
+    };
     if !setup.start_dir().canonicalize().is_ok_and(inside) {
         return Err(errors::invalid_start_dir(agent, asked));
     }
@@ -166,7 +220,11 @@ fn sandbox_level(launch: &ProgramLaunch) -> SandboxLevel {
 /// Returns the existing files that the command names with absolute paths. The sandbox must show
 /// them, for example a script that is given to an interpreter.
 fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
-    command.iter().skip(1).map(PathBuf::from).filter(|it| it.is_absolute() && it.is_file())
+    command
+        .iter()
+        .skip(1)
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute() && it.is_file())
 }
 
 /// Chooses and prepares the program's sandbox.
@@ -178,7 +236,8 @@ fn prepare_sandbox(
     begins: &Path,
 ) -> Result<PreparedSandbox, AgentError> {
     let level = sandbox_level(launch);
-    let network = NetworkAccess::from_profile(level, launch.profile.network, &launch.profile.egress);
+    let network =
+        NetworkAccess::from_profile(level, launch.profile.network, &launch.profile.egress);
     if level == SandboxLevel::Off && launch.profile.sandbox.is_none() {
         return Ok(PreparedSandbox::default());
     }
@@ -208,7 +267,12 @@ fn prepare_sandbox(
         input_files: inputs,
         user_homes: sandbox::user_homes(),
         hidden_paths: launch.hidden.clone(),
-        read_paths: home.read_paths.iter().cloned().chain(named_files(&command)).collect(),
+        read_paths: home
+            .read_paths
+            .iter()
+            .cloned()
+            .chain(named_files(&command))
+            .collect(),
         write_paths: home.write_paths.clone(),
     })
 }
@@ -228,7 +292,10 @@ mod tests {
         std::fs::write(workspace.join("file"), "").unwrap();
         let agent = AgentName::new("harbour/tom").unwrap();
         let begins = |cwd: Option<&str>| {
-            let profile = Profile { cwd: cwd.map(str::to_owned), ..Profile::default() };
+            let profile = Profile {
+                cwd: cwd.map(str::to_owned),
+                ..Profile::default()
+            };
             let setup = DriverSetup {
                 runtime: Runtime::Scripted,
                 profile,

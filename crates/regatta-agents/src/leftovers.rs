@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::agents::{AgentError, ProcessIdentity};
 
-use crate::cgroup::Cgroup;
-use crate::process::{ProcessHandle, Process};
-use crate::run_dir::RunDir;
 use crate::adapter::{AgentsAdapter, RunPhase, end_from_outside, read_phase};
-use crate::process_tree::ProcessTree;
+use crate::cgroup::Cgroup;
 use crate::errors;
+use crate::process::{Process, ProcessHandle};
+use crate::process_tree::ProcessTree;
+use crate::run_dir::RunDir;
 
 /// The time that a tree whose directory is gone may take to end by itself.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_secs(2);
@@ -36,9 +36,15 @@ pub struct RunningShim {
 /// Lists the shims of this user.
 pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     let mut found = Vec::new();
-    for process in Process::list_all()?.into_iter().filter(|process| !process.is_zombie) {
+    for process in Process::list_all()?
+        .into_iter()
+        .filter(|process| !process.is_zombie)
+    {
         if let Some(run_dir) = shim_dir(process.pid) {
-            found.push(RunningShim { identity: process.identity()?, run_dir });
+            found.push(RunningShim {
+                identity: process.identity()?,
+                run_dir,
+            });
         }
     }
     Ok(found)
@@ -59,8 +65,12 @@ fn shim_dir(pid: u32) -> Option<PathBuf> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let line = String::from_utf8(line).ok()?;
     let words: Vec<&str> = line.trim_end_matches('\0').split('\0').collect();
-    let [program, "shim", dir] = words.as_slice() else { return None };
-    let is_ours = Path::new(program).file_name().is_some_and(|name| name == "regatta");
+    let [program, "shim", dir] = words.as_slice() else {
+        return None;
+    };
+    let is_ours = Path::new(program)
+        .file_name()
+        .is_some_and(|name| name == "regatta");
     (is_ours && Path::new(dir).is_absolute()).then(|| PathBuf::from(dir))
 }
 
@@ -86,11 +96,22 @@ impl RunningShim {
     /// Ends the shim and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
         let kernel = |error: io::Error| errors::kernel_error("open a process", error);
-        let Some(shim) = ProcessHandle::open(&self.identity).map_err(kernel)? else { return Ok(()) };
-        let tree = ProcessTree { shim: Some(self.identity.clone()), ..ProcessTree::default() };
+        let Some(shim) = ProcessHandle::open(&self.identity).map_err(kernel)? else {
+            return Ok(());
+        };
+        let tree = ProcessTree {
+            shim: Some(self.identity.clone()),
+            ..ProcessTree::default()
+        };
         let deadline = Instant::now() + LEFTOVER_GRACE_PERIOD + SHIM_EXIT_TIMEOUT;
-        drop(tree.end(LEFTOVER_GRACE_PERIOD, deadline).map_err(|error| errors::kernel_error("list the processes", error))?);
-        if shim.wait_until(Instant::now() + SHIM_EXIT_TIMEOUT).map_err(kernel)? {
+        drop(
+            tree.end(LEFTOVER_GRACE_PERIOD, deadline)
+                .map_err(|error| errors::kernel_error("list the processes", error))?,
+        );
+        if shim
+            .wait_until(Instant::now() + SHIM_EXIT_TIMEOUT)
+            .map_err(kernel)?
+        {
             return Ok(());
         }
         end_from_outside(&shim, self.identity.clone(), &RunDir(self.run_dir.clone()))
@@ -106,8 +127,13 @@ pub fn sweep_control_groups() -> io::Result<usize> {
         return Ok(0);
     }
     let shims = running_shims()?;
-    let live: BTreeSet<String> = shims.iter().filter_map(|shim| mark_of_process(shim.pid())).collect();
-    let stale = groups.into_iter().filter(|(mark, group)| !live.contains(mark) && group.members().is_empty());
+    let live: BTreeSet<String> = shims
+        .iter()
+        .filter_map(|shim| mark_of_process(shim.pid()))
+        .collect();
+    let stale = groups
+        .into_iter()
+        .filter(|(mark, group)| !live.contains(mark) && group.members().is_empty());
     Ok(stale.filter(|(_, group)| group.remove()).count())
 }
 
@@ -116,7 +142,9 @@ fn mark_of_process(pid: u32) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let entries = String::from_utf8_lossy(&environment).into_owned();
     let prefix = format!("{}=", crate::process::MARK_VARIABLE);
-    entries.split('\0').find_map(|entry| entry.strip_prefix(&prefix).map(str::to_owned))
+    entries
+        .split('\0')
+        .find_map(|entry| entry.strip_prefix(&prefix).map(str::to_owned))
 }
 
 impl AgentsAdapter {
@@ -130,7 +158,11 @@ impl AgentsAdapter {
         };
         let mut removed = 0;
         for entry in entries {
-            let dir = RunDir(entry.map_err(|error| errors::file_error("read", &root, error))?.path());
+            let dir = RunDir(
+                entry
+                    .map_err(|error| errors::file_error("read", &root, error))?
+                    .path(),
+            );
             match read_phase(&dir)? {
                 // The check's daemon is gone, so the check is ending by itself. The next start
                 // removes its directory if needed.
@@ -162,10 +194,17 @@ mod tests {
             eprintln!("not run: control groups cannot be created on this machine");
             return;
         };
-        let mut child = std::process::Command::new("sleep").arg("300").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("300")
+            .spawn()
+            .unwrap();
         group.add(child.id()).unwrap();
         sweep_control_groups().unwrap();
-        assert_eq!(group.members(), [child.id()], "a group with a process stays");
+        assert_eq!(
+            group.members(),
+            [child.id()],
+            "a group with a process stays"
+        );
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(Cgroup::list_all().iter().any(|(known, _)| *known == mark));
@@ -198,11 +237,17 @@ mod tests {
         // The kernel lets the parent continue a moment before the child has its new command line.
         let patience = Instant::now() + Duration::from_secs(60);
         while shim_dir(shim.id()).as_deref() != Some(dir.path()) {
-            assert!(Instant::now() < patience, "the process did not get its command line in time");
+            assert!(
+                Instant::now() < patience,
+                "the process did not get its command line in time"
+            );
             std::thread::yield_now();
         }
         sweep_control_groups().unwrap();
-        assert!(Cgroup::list_all().iter().any(|(known, _)| *known == mark), "the group of a live shim stays");
+        assert!(
+            Cgroup::list_all().iter().any(|(known, _)| *known == mark),
+            "the group of a live shim stays"
+        );
         drop(shim.stdin.take());
         shim.wait().unwrap();
         sweep_control_groups().unwrap();
@@ -214,8 +259,14 @@ mod tests {
     fn p12_directories_of_checks_of_a_dead_daemon_are_removed() {
         let data = tempfile::tempdir().unwrap();
         let adapter = AgentsAdapter::new(data.path().to_owned(), PathBuf::from("regatta"));
-        assert_eq!(adapter.sweep_checks(), Ok(0), "there are no directories yet");
-        let left = adapter.checks_path().join("0123456789abcdef0123456789abcdef");
+        assert_eq!(
+            adapter.sweep_checks(),
+            Ok(0),
+            "there are no directories yet"
+        );
+        let left = adapter
+            .checks_path()
+            .join("0123456789abcdef0123456789abcdef");
         fs::create_dir_all(left.join("tmp")).unwrap();
         fs::write(left.join("launch.json"), "{}").unwrap();
         assert_eq!(adapter.sweep_checks(), Ok(1));

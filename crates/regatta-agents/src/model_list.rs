@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::program_discovery::{MachineFacts, ProgramQuery};
 use crate::presets::{ModelSource, Preset};
+use crate::program_discovery::{MachineFacts, ProgramQuery};
 
 /// The time for which an answer stays cached. A user may sign in or edit the program's settings
 /// meanwhile.
@@ -28,7 +28,12 @@ static MODEL_CACHE: Mutex<ModelCache> = Mutex::new(BTreeMap::new());
 
 /// Returns the models that a program lists. Returns `None` if it cannot list them or did not
 /// answer.
-pub fn list_models(preset: &Preset, program: &Path, machine: &MachineFacts, env: &[(String, String)]) -> Option<Vec<String>> {
+pub fn list_models(
+    preset: &Preset,
+    program: &Path,
+    machine: &MachineFacts,
+    env: &[(String, String)],
+) -> Option<Vec<String>> {
     if preset.models == ModelSource::Unknown {
         return None;
     }
@@ -48,14 +53,27 @@ pub fn list_models(preset: &Preset, program: &Path, machine: &MachineFacts, env:
     said
 }
 
-fn query_models(preset: &Preset, program: &Path, machine: &MachineFacts, env: &[(String, String)]) -> Option<Vec<String>> {
+fn query_models(
+    preset: &Preset,
+    program: &Path,
+    machine: &MachineFacts,
+    env: &[(String, String)],
+) -> Option<Vec<String>> {
     match preset.models {
         ModelSource::Unknown => None,
         ModelSource::Lines(args) => {
-            let text = ProgramQuery { args, env, ..ProgramQuery::default() }.run(program, machine)?;
+            let text = ProgramQuery {
+                args,
+                env,
+                ..ProgramQuery::default()
+            }
+            .run(program, machine)?;
             // The name of a model contains no blank, so a line with a blank is a message about
             // something else.
-            let names = text.lines().map(str::trim).filter(|it| !it.is_empty() && !it.contains(char::is_whitespace));
+            let names = text
+                .lines()
+                .map(str::trim)
+                .filter(|it| !it.is_empty() && !it.contains(char::is_whitespace));
             Some(names.map(str::to_owned).collect())
         }
         ModelSource::CodexServer => {
@@ -70,10 +88,20 @@ fn query_models(preset: &Preset, program: &Path, machine: &MachineFacts, env: &[
                 "-c",
                 "features.shell_snapshot=false",
             ];
-            let question = ProgramQuery { args, input: told, is_answer: Some(|it| it.starts_with("{\"id\":2,")), env };
+            let question = ProgramQuery {
+                args,
+                input: told,
+                is_answer: Some(|it| it.starts_with("{\"id\":2,")),
+                env,
+            };
             let said: Value = serde_json::from_str(&question.run(program, machine)?).ok()?;
             let listed = said["result"]["data"].as_array()?;
-            Some(listed.iter().filter_map(|it| it["model"].as_str().map(str::to_owned)).collect())
+            Some(
+                listed
+                    .iter()
+                    .filter_map(|it| it["model"].as_str().map(str::to_owned))
+                    .collect(),
+            )
         }
     }
 }
@@ -89,7 +117,14 @@ mod tests {
         let path = dir.join("program");
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        (path, MachineFacts { path: "/bin:/usr/bin".into(), home: dir.to_owned(), variables: vec![] })
+        (
+            path,
+            MachineFacts {
+                path: "/bin:/usr/bin".into(),
+                home: dir.to_owned(),
+                variables: vec![],
+            },
+        )
     }
 
     fn preset(name: &str) -> &'static Preset {
@@ -99,16 +134,24 @@ mod tests {
     #[test]
     fn models_of_a_program_are_listed_once_per_environment() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, machine) =
-            program_with_text(dir.path(), "echo asked >> $HOME/asked\necho a/one\necho A sentence.\necho $MINE");
+        let (path, machine) = program_with_text(
+            dir.path(),
+            "echo asked >> $HOME/asked\necho a/one\necho A sentence.\necho $MINE",
+        );
         let env = [("MINE".to_owned(), "b/two".to_owned())];
         for _ in 0..3 {
             let said = list_models(preset("opencode"), &path, &machine, &env).unwrap();
             assert_eq!(said, ["a/one", "b/two"]);
         }
-        assert_eq!(fs::read_to_string(dir.path().join("asked")).unwrap(), "asked\n");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("asked")).unwrap(),
+            "asked\n"
+        );
         // A program with other variables is asked again.
-        assert_eq!(list_models(preset("opencode"), &path, &machine, &[]).unwrap(), ["a/one"]);
+        assert_eq!(
+            list_models(preset("opencode"), &path, &machine, &[]).unwrap(),
+            ["a/one"]
+        );
     }
 
     #[test]
@@ -117,14 +160,21 @@ mod tests {
         let says = r#"read a; read b; read c; echo '{"id":1,"result":{}}'
 echo '{"id":2,"result":{"data":[{"model":"gpt-a"},{"model":"gpt-b"}]}}'; cat > /dev/null"#;
         let (path, machine) = program_with_text(dir.path(), says);
-        assert_eq!(list_models(preset("codex-native"), &path, &machine, &[]).unwrap(), ["gpt-a", "gpt-b"]);
+        assert_eq!(
+            list_models(preset("codex-native"), &path, &machine, &[]).unwrap(),
+            ["gpt-a", "gpt-b"]
+        );
     }
 
     #[test]
     fn program_without_a_model_list_is_not_started_and_a_failed_list_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let (path, machine) = program_with_text(dir.path(), "echo asked >> $HOME/asked; echo a/one; exit 1");
-        assert_eq!(list_models(preset("claude-native"), &path, &machine, &[]), None);
+        let (path, machine) =
+            program_with_text(dir.path(), "echo asked >> $HOME/asked; echo a/one; exit 1");
+        assert_eq!(
+            list_models(preset("claude-native"), &path, &machine, &[]),
+            None
+        );
         assert!(!dir.path().join("asked").exists());
         assert_eq!(list_models(preset("opencode"), &path, &machine, &[]), None);
     }

@@ -97,11 +97,20 @@ const DEFAULT_PRESET: Preset = Preset {
     is_tested: true,
 };
 
-const CLAUDE_KEYS: &[&str] = &["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"];
+const CLAUDE_KEYS: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+];
 const CLAUDE_FILES: &[&str] = &[".claude/.credentials.json"];
 const CODEX_KEYS: &[&str] = &["OPENAI_API_KEY", "CODEX_API_KEY"];
 const CODEX_FILES: &[&str] = &[".codex/auth.json"];
-const ANY_KEY: &[&str] = &["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY"];
+const ANY_KEY: &[&str] = &[
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "OPENROUTER_API_KEY",
+];
 
 /// All presets, the usual ones first.
 pub const PRESETS: &[Preset] = &[
@@ -216,7 +225,8 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "goose configure",
         key_variables: ANY_KEY,
         credential_files: &[".config/goose/config.yaml", ".config/goose/secrets.yaml"],
-        note: "Provider and model come from its configuration, or from GOOSE_PROVIDER and GOOSE_MODEL.",
+        note: "Provider and model come from its configuration, or from GOOSE_PROVIDER and \
+            GOOSE_MODEL.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -252,7 +262,13 @@ pub const PRESETS: &[Preset] = &[
         provider: "aider",
         driver: DriverKind::Command,
         programs: &["aider"],
-        args: &["--yes-always", "--no-gitignore", "--no-pretty", "--message", "{prompt}"],
+        args: &[
+            "--yes-always",
+            "--no-gitignore",
+            "--no-pretty",
+            "--message",
+            "{prompt}",
+        ],
         aliases: &["aider-chat"],
         install: "pipx install aider-chat",
         key_variables: ANY_KEY,
@@ -281,7 +297,8 @@ pub const PRESETS: &[Preset] = &[
         aliases: &["gc-pool"],
         install: "see the documentation of your gc (its controller must run)",
         version: VersionSource::Flag("version"),
-        note: "A pool that gc manages. Name the worker: `--arg ALIAS`; its session persists from task to task.",
+        note: "A pool that gc manages. Name the worker: `--arg ALIAS`; its session persists from \
+            task to task.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -361,33 +378,61 @@ pub const PRESETS: &[Preset] = &[
 /// Returns the preset of a name, and whether the name is the preset's own. Old and other names are
 /// accepted too.
 pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
-    let exact = PRESETS.iter().find(|preset| preset.name == name).map(|preset| (preset, true));
+    let exact = PRESETS
+        .iter()
+        .find(|preset| preset.name == name)
+        .map(|preset| (preset, true));
     // The scope and the version of a package's name are ignored.
     let plain = name.rsplit('/').next().unwrap_or(name);
     let plain = plain.split('@').next().unwrap_or(plain).to_lowercase();
-    let by_name = || PRESETS.iter().find(|preset| preset.name == plain || preset.aliases.contains(&plain.as_str()));
+    let by_name = || {
+        PRESETS
+            .iter()
+            .find(|preset| preset.name == plain || preset.aliases.contains(&plain.as_str()))
+    };
     // Every name of a provider selects the provider's usual program.
-    let by_provider = || PRESETS.iter().find(|preset| preset.provider == provider_name::canonical(&plain));
+    let by_provider = || {
+        PRESETS
+            .iter()
+            .find(|preset| preset.provider == provider_name::canonical(&plain))
+    };
     exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
 
 /// Returns the preset that an agent was made with, or else the preset whose program the agent runs.
 pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
-    let named = agent.profile.preset.as_deref().and_then(find_preset).map(|it| it.0);
-    named.or_else(|| agent.runtime.argv().and_then(|argv| argv.first()).and_then(|program| preset_of_program(program)))
+    let named = agent
+        .profile
+        .preset
+        .as_deref()
+        .and_then(find_preset)
+        .map(|it| it.0);
+    named.or_else(|| {
+        agent
+            .runtime
+            .argv()
+            .and_then(|argv| argv.first())
+            .and_then(|program| preset_of_program(program))
+    })
 }
 
 /// Returns the preset whose program this is, by the file name of its path.
 pub fn preset_of_program(path: &str) -> Option<&'static Preset> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    PRESETS.iter().find(|preset| preset.programs.contains(&name))
+    PRESETS
+        .iter()
+        .find(|preset| preset.programs.contains(&name))
 }
 
 impl Preset {
     /// Returns the command with which a person resumes this session in a terminal, or `None` if the
     /// program cannot do that.
     pub fn resume_command(&self, session: &str) -> Option<Vec<String>> {
-        let line: Vec<String> = self.resume_args.iter().map(|it| it.replace("{session}", session)).collect();
+        let line: Vec<String> = self
+            .resume_args
+            .iter()
+            .map(|it| it.replace("{session}", session))
+            .collect();
         (!line.is_empty()).then_some(line)
     }
 
@@ -399,13 +444,26 @@ impl Preset {
         match self.driver {
             DriverKind::Acp => Runtime::Acp { argv },
             DriverKind::Claude => Runtime::Claude { argv },
-            DriverKind::CodexServer => Runtime::Codex { argv, app_server: true },
-            DriverKind::CodexExec => Runtime::Codex { argv, app_server: false },
+            DriverKind::CodexServer => Runtime::Codex {
+                argv,
+                app_server: true,
+            },
+            DriverKind::CodexExec => Runtime::Codex {
+                argv,
+                app_server: false,
+            },
             // gc runs the workers of its pool. The attempt runs a helper that nudges a worker and
             // watches it.
             DriverKind::Command if self.name == "gc" => {
-                let argv = ["{regatta}".to_owned(), "gc-worker".to_owned(), "--gc".to_owned(), argv.swap_remove(0)];
-                Runtime::Command { argv: argv.to_vec() }
+                let argv = [
+                    "{regatta}".to_owned(),
+                    "gc-worker".to_owned(),
+                    "--gc".to_owned(),
+                    argv.swap_remove(0),
+                ];
+                Runtime::Command {
+                    argv: argv.to_vec(),
+                }
             }
             DriverKind::Command => Runtime::Command { argv },
         }
@@ -418,19 +476,37 @@ mod tests {
 
     #[test]
     fn preset_names_are_unique_and_every_preset_is_complete() {
-        let mut names: Vec<&str> = PRESETS.iter().flat_map(|it| it.aliases.iter().copied().chain([it.name])).collect();
+        let mut names: Vec<&str> = PRESETS
+            .iter()
+            .flat_map(|it| it.aliases.iter().copied().chain([it.name]))
+            .collect();
         names.sort_unstable();
         let all = names.len();
         names.dedup();
         // `claude-agent-acp` and `codex-acp` are programs and also aliases of a preset, once each.
         assert_eq!(names.len(), all, "a name belongs to two presets");
         for preset in PRESETS {
-            assert!(!preset.programs.is_empty() && !preset.install.is_empty(), "{}", preset.name);
-            assert!(preset.credential_files.iter().all(|it| !it.starts_with('/') && !it.contains("..")), "{}", preset.name);
+            assert!(
+                !preset.programs.is_empty() && !preset.install.is_empty(),
+                "{}",
+                preset.name
+            );
+            assert!(
+                preset
+                    .credential_files
+                    .iter()
+                    .all(|it| !it.starts_with('/') && !it.contains("..")),
+                "{}",
+                preset.name
+            );
             let argv = preset.runtime(None);
             assert!(argv.argv().is_some_and(|it| !it.is_empty()));
             let line = preset.resume_command("s-1");
-            assert!(line.is_none_or(|it| it.len() > 1 && it.iter().filter(|it| *it == "s-1").count() == 1));
+            assert!(
+                line.is_none_or(
+                    |it| it.len() > 1 && it.iter().filter(|it| *it == "s-1").count() == 1
+                )
+            );
         }
     }
 
@@ -439,12 +515,21 @@ mod tests {
     #[test]
     fn every_name_of_a_preset_is_a_name_of_its_provider() {
         for preset in PRESETS {
-            for name in preset.aliases.iter().chain([&preset.name, &preset.provider]) {
+            for name in preset
+                .aliases
+                .iter()
+                .chain([&preset.name, &preset.provider])
+            {
                 assert_eq!(provider_name::canonical(name), preset.provider, "{name}");
             }
         }
-        let has_program = |name: &str| name == "scripted" || PRESETS.iter().any(|preset| preset.provider == name);
-        assert!(provider_name::PROVIDERS.iter().all(|(name, _)| has_program(name)));
+        let has_program =
+            |name: &str| name == "scripted" || PRESETS.iter().any(|preset| preset.provider == name);
+        assert!(
+            provider_name::PROVIDERS
+                .iter()
+                .all(|(name, _)| has_program(name))
+        );
     }
 
     #[test]
@@ -464,7 +549,8 @@ mod tests {
             ("google", "gemini", false),
             ("OpenCode", "opencode", false),
         ] {
-            let (found, is_own) = find_preset(name).unwrap_or_else(|| panic!("{name} is not known"));
+            let (found, is_own) =
+                find_preset(name).unwrap_or_else(|| panic!("{name} is not known"));
             assert_eq!((found.name, is_own), (preset, own), "{name}");
         }
         assert!(find_preset("nobody").is_none());
@@ -474,7 +560,16 @@ mod tests {
     fn preset_uses_the_program_that_was_found() {
         let (goose, _) = find_preset("goose").unwrap();
         let runtime = goose.runtime(Some("/opt/goose-binary-linux-x64"));
-        assert_eq!(runtime.argv().unwrap()[..2], ["/opt/goose-binary-linux-x64", "acp"]);
-        assert!(matches!(find_preset("codex-native").unwrap().0.runtime(None), Runtime::Codex { app_server: true, .. }));
+        assert_eq!(
+            runtime.argv().unwrap()[..2],
+            ["/opt/goose-binary-linux-x64", "acp"]
+        );
+        assert!(matches!(
+            find_preset("codex-native").unwrap().0.runtime(None),
+            Runtime::Codex {
+                app_server: true,
+                ..
+            }
+        ));
     }
 }

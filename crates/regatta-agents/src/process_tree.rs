@@ -44,18 +44,28 @@ impl ProcessTree {
     pub(crate) fn list_living(&self) -> io::Result<Vec<Process>> {
         let boot = boot_id()?;
         let is = |who: &Option<ProcessIdentity>, it: &Process| {
-            who.as_ref()
-                .is_some_and(|who| who.pid == it.pid && who.start_ticks == it.start_ticks && who.boot_id == boot)
+            who.as_ref().is_some_and(|who| {
+                who.pid == it.pid && who.start_ticks == it.start_ticks && who.boot_id == boot
+            })
         };
         let me = std::process::id();
         let all = Process::list_all()?;
         // The members are listed after the processes. If a number passes to another process
         // meanwhile, that process has another start time than the one read above, and no signal
         // reaches it (P5).
-        let members: HashSet<u32> = self.cgroup.get().map(Cgroup::members).unwrap_or_default().into_iter().collect();
+        let members: HashSet<u32> = self
+            .cgroup
+            .get()
+            .map(Cgroup::members)
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
         let mut children: HashMap<u32, Vec<&Process>> = HashMap::new();
         for process in &all {
-            children.entry(process.parent_pid).or_default().push(process);
+            children
+                .entry(process.parent_pid)
+                .or_default()
+                .push(process);
         }
         let mut found = HashSet::new();
         let mut open: Vec<&Process> = Vec::new();
@@ -70,7 +80,10 @@ impl ProcessTree {
             if !shim
                 && (member
                     || is(&self.program, process)
-                    || self.mark.as_ref().is_some_and(|mark| process.has_mark(mark)))
+                    || self
+                        .mark
+                        .as_ref()
+                        .is_some_and(|mark| process.has_mark(mark)))
             {
                 found.insert(process.pid);
                 open.push(process);
@@ -85,14 +98,20 @@ impl ProcessTree {
                 }
             }
         }
-        Ok(all.iter().filter(|it| !it.is_zombie && found.contains(&it.pid)).cloned().collect())
+        Ok(all
+            .iter()
+            .filter(|it| !it.is_zombie && found.contains(&it.pid))
+            .cloned()
+            .collect())
     }
 
     /// Lists most of the living processes below a live shim. It reads only the tree and not the
     /// whole machine. That is enough when the caller repeats its request or the control group does
     /// the killing.
     fn list_below_shim(&self) -> io::Result<Vec<Process>> {
-        let Some(shim) = &self.shim else { return self.list_living() };
+        let Some(shim) = &self.shim else {
+            return self.list_living();
+        };
         let (mut open, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
         let mut found: Vec<Process> = Vec::new();
         while let Some(parent) = open.pop() {
@@ -106,7 +125,8 @@ impl ProcessTree {
             for child in children {
                 // The parent is compared again, because the number may have passed to another
                 // process (P5).
-                if let Some(process) = Process::read(child).filter(|it| known.contains(&it.parent_pid))
+                if let Some(process) =
+                    Process::read(child).filter(|it| known.contains(&it.parent_pid))
                     && known.insert(child)
                 {
                     open.push(child);
@@ -115,7 +135,11 @@ impl ProcessTree {
             }
         }
         if let Some(cgroup) = self.cgroup.get() {
-            let more = cgroup.members().into_iter().filter(|it| !known.contains(it)).filter_map(Process::read);
+            let more = cgroup
+                .members()
+                .into_iter()
+                .filter(|it| !known.contains(it))
+                .filter_map(Process::read);
             let more: Vec<Process> = more.collect();
             let still: HashSet<u32> = cgroup.members().into_iter().collect();
             found.extend(more.into_iter().filter(|it| still.contains(&it.pid)));
@@ -167,7 +191,10 @@ impl ProcessTree {
                 let fresh = told.insert((process.pid, process.start_ticks));
                 if fresh {
                     process.signal(Signal::STOP);
-                } else if process.is_stopped && groups.insert(process.process_group) && !self.is_own_group(process.process_group) {
+                } else if process.is_stopped
+                    && groups.insert(process.process_group)
+                    && !self.is_own_group(process.process_group)
+                {
                     // The kernel stops a whole group at once, including a process that is being
                     // forked. That catches a tree that forks faster than it can be listed. The
                     // group's number cannot have passed to others (P5), because a stopped member of
@@ -185,7 +212,11 @@ impl ProcessTree {
     /// Returns whether a group holds the shim or the caller, which must keep running.
     fn is_own_group(&self, group: u32) -> bool {
         let shim = self.shim.as_ref().map(|it| it.pid);
-        [Some(std::process::id()), shim].into_iter().flatten().filter_map(Process::read).any(|it| it.process_group == group)
+        [Some(std::process::id()), shim]
+            .into_iter()
+            .flatten()
+            .filter_map(Process::read)
+            .any(|it| it.process_group == group)
     }
 
     /// Ends the tree from outside: asks its processes to end, waits for `grace`, and kills them.

@@ -42,13 +42,20 @@ impl MachineFacts {
         MachineFacts {
             path: std::env::var_os("PATH").unwrap_or_default(),
             home: std::env::home_dir().unwrap_or_default(),
-            variables: set.filter_map(|(name, _)| name.into_string().ok()).collect(),
+            variables: set
+                .filter_map(|(name, _)| name.into_string().ok())
+                .collect(),
         }
     }
 
     fn find_on_path(&self, name: &str) -> Option<PathBuf> {
-        let runs = |it: &PathBuf| it.is_file() && rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok();
-        std::env::split_paths(&self.path).filter(|it| it.is_absolute()).map(|it| it.join(name)).find(runs)
+        let runs = |it: &PathBuf| {
+            it.is_file() && rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok()
+        };
+        std::env::split_paths(&self.path)
+            .filter(|it| it.is_absolute())
+            .map(|it| it.join(name))
+            .find(runs)
     }
 }
 
@@ -83,19 +90,31 @@ pub struct FoundProgram {
 /// versions in parallel, because each takes up to seconds to start.
 pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<FoundProgram> {
     std::thread::scope(|scope| {
-        let asked: Vec<_> = presets.iter().map(|preset| scope.spawn(|| discover(preset, machine))).collect();
+        let asked: Vec<_> = presets
+            .iter()
+            .map(|preset| scope.spawn(|| discover(preset, machine)))
+            .collect();
         let found = asked.into_iter().zip(presets);
-        found.map(|(thread, preset)| thread.join().unwrap_or_else(|_| discover(preset, machine))).collect()
+        found
+            .map(|(thread, preset)| thread.join().unwrap_or_else(|_| discover(preset, machine)))
+            .collect()
     })
 }
 
 /// Looks for one preset.
 pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram {
-    let program = preset.programs.iter().find_map(|it| machine.find_on_path(it));
-    let missing = preset.required_program.filter(|it| machine.find_on_path(it).is_none());
+    let program = preset
+        .programs
+        .iter()
+        .find_map(|it| machine.find_on_path(it));
+    let missing = preset
+        .required_program
+        .filter(|it| machine.find_on_path(it).is_none());
     let version = program.as_ref().and_then(|it| match preset.version {
         // When the program takes too long, the version of its package is used.
-        VersionSource::Flag(flag) => query_version(it, flag, machine).or_else(|| read_package(it).and_then(|it| it.1)),
+        VersionSource::Flag(flag) => {
+            query_version(it, flag, machine).or_else(|| read_package(it).and_then(|it| it.1))
+        }
         VersionSource::Package => read_package(it).and_then(|it| it.1),
     });
     let sign_in = sign_in(preset, machine);
@@ -106,48 +125,90 @@ pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram
         _ if old.is_some() => Some(preset.install.to_owned()),
         (_, _, SignIn::None) if !preset.sign_in.is_empty() => {
             let keys = preset.key_variables.join(" or ");
-            Some(format!("sign in with `{}`, or give the agent a key in {keys}", preset.sign_in))
+            Some(format!(
+                "sign in with `{}`, or give the agent a key in {keys}",
+                preset.sign_in
+            ))
         }
-        (_, _, SignIn::None) => Some(format!("give the agent a key in {}", preset.key_variables.join(" or "))),
+        (_, _, SignIn::None) => Some(format!(
+            "give the agent a key in {}",
+            preset.key_variables.join(" or ")
+        )),
         _ => None,
     };
-    FoundProgram { preset, program, version, sign_in, obsolete_program: old, fix }
+    FoundProgram {
+        preset,
+        program,
+        version,
+        sign_in,
+        obsolete_program: old,
+        fix,
+    }
 }
 
 fn sign_in(preset: &Preset, machine: &MachineFacts) -> SignIn {
     if preset.key_variables.is_empty() && preset.credential_files.is_empty() {
         return SignIn::NotNeeded;
     }
-    if let Some(key) = preset.key_variables.iter().find(|it| machine.variables.iter().any(|set| set == *it)) {
+    if let Some(key) = preset
+        .key_variables
+        .iter()
+        .find(|it| machine.variables.iter().any(|set| set == *it))
+    {
         return SignIn::Key((*key).to_owned());
     }
-    let file = preset.credential_files.iter().map(|it| machine.home.join(it)).find(|it| it.is_file());
+    let file = preset
+        .credential_files
+        .iter()
+        .map(|it| machine.home.join(it))
+        .find(|it| it.is_file());
     file.map_or(SignIn::None, SignIn::File)
 }
 
 /// Returns the old program that hides the new one or lies beside it.
-fn obsolete_program(preset: &Preset, program: Option<&Path>, machine: &MachineFacts) -> Option<String> {
-    preset.obsolete_programs.iter().find_map(|(name, old_package)| {
-        let there = machine.find_on_path(name)?;
-        let (from, _) = read_package(&there)?;
-        // A program of that name counts only if the new program is missing or hidden by it.
-        let hides = program.is_none_or(|it| it == there) || preset.required_program == Some(*name);
-        (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
-    })
+fn obsolete_program(
+    preset: &Preset,
+    program: Option<&Path>,
+    machine: &MachineFacts,
+) -> Option<String> {
+    preset
+        .obsolete_programs
+        .iter()
+        .find_map(|(name, old_package)| {
+            let there = machine.find_on_path(name)?;
+            let (from, _) = read_package(&there)?;
+            // A program of that name counts only if the new program is missing or hidden by it.
+            let hides =
+                program.is_none_or(|it| it == there) || preset.required_program == Some(*name);
+            (from == *old_package && hides).then(|| format!("{name} of {old_package}"))
+        })
 }
 
 /// Returns the name and version of the package of a program, from the `package.json` above the
 /// resolved path.
 fn read_package(program: &Path) -> Option<(String, Option<String>)> {
     let real = program.canonicalize().ok()?;
-    let file = real.ancestors().skip(1).take(5).map(|it| it.join("package.json")).find(|it| it.is_file())?;
+    let file = real
+        .ancestors()
+        .skip(1)
+        .take(5)
+        .map(|it| it.join("package.json"))
+        .find(|it| it.is_file())?;
     let content: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-    Some((content["name"].as_str()?.to_owned(), content["version"].as_str().map(str::to_owned)))
+    Some((
+        content["name"].as_str()?.to_owned(),
+        content["version"].as_str().map(str::to_owned),
+    ))
 }
 
 fn query_version(program: &Path, flag: &str, machine: &MachineFacts) -> Option<String> {
-    let question = ProgramQuery { args: &[flag], ..ProgramQuery::default() };
-    question.run(program, machine).and_then(|it| first_version(&it))
+    let question = ProgramQuery {
+        args: &[flag],
+        ..ProgramQuery::default()
+    };
+    question
+        .run(program, machine)
+        .and_then(|it| first_version(&it))
 }
 
 /// A question to a program. Its environment contains only the variables that it needs to run and
@@ -173,11 +234,24 @@ impl ProgramQuery<'_> {
             .env_clear()
             .env("PATH", &machine.path)
             .env("HOME", &machine.home)
-            .envs([("CI", "1"), ("NO_COLOR", "1"), ("NO_UPDATE_NOTIFIER", "1"), ("DISABLE_AUTOUPDATER", "1")])
-            .envs([("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("AIDER_CHECK_UPDATE", "false"), ("PI_OFFLINE", "1")])
+            .envs([
+                ("CI", "1"),
+                ("NO_COLOR", "1"),
+                ("NO_UPDATE_NOTIFIER", "1"),
+                ("DISABLE_AUTOUPDATER", "1"),
+            ])
+            .envs([
+                ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
+                ("AIDER_CHECK_UPDATE", "false"),
+                ("PI_OFFLINE", "1"),
+            ])
             .envs(self.env.iter().map(|it| (&it.0, &it.1)))
             .process_group(0)
-            .stdin(if self.input.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdin(if self.input.is_empty() {
+                Stdio::null()
+            } else {
+                Stdio::piped()
+            })
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -207,7 +281,12 @@ impl ProgramQuery<'_> {
 /// Ends a program and its children. A program that has answered may first end by itself within
 /// [`EXIT_GRACE_PERIOD`].
 fn end_program(child: &mut Child, done: bool) -> Option<ExitStatus> {
-    let deadline = Instant::now() + if done { EXIT_GRACE_PERIOD } else { Duration::ZERO };
+    let deadline = Instant::now()
+        + if done {
+            EXIT_GRACE_PERIOD
+        } else {
+            Duration::ZERO
+        };
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
@@ -225,13 +304,19 @@ fn end_program(child: &mut Child, done: bool) -> Option<ExitStatus> {
 fn first_version(text: &str) -> Option<String> {
     let words = text.split(|it: char| it.is_whitespace() || it == '(' || it == ')' || it == ',');
     let plain = words.map(|it| it.trim_start_matches('v'));
-    let version = |it: &&str| it.contains('.') && it.starts_with(|first: char| first.is_ascii_digit());
+    let version =
+        |it: &&str| it.contains('.') && it.starts_with(|first: char| first.is_ascii_digit());
     plain.take(200).find(version).map(str::to_owned)
 }
 
 /// Returns the first program of this name on PATH.
 pub fn program_on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
-    MachineFacts { path: path.to_owned(), home: PathBuf::new(), variables: vec![] }.find_on_path(name)
+    MachineFacts {
+        path: path.to_owned(),
+        home: PathBuf::new(),
+        variables: vec![],
+    }
+    .find_on_path(name)
 }
 
 #[cfg(test)]
@@ -240,10 +325,19 @@ mod tests {
 
     #[test]
     fn presets_are_found_in_their_order() {
-        let machine = MachineFacts { path: "/nowhere".into(), home: "/nowhere".into(), variables: Vec::new() };
+        let machine = MachineFacts {
+            path: "/nowhere".into(),
+            home: "/nowhere".into(),
+            variables: Vec::new(),
+        };
         let presets: Vec<&'static Preset> = crate::presets::PRESETS.iter().rev().collect();
         let found = discover_all(&presets, &machine);
-        assert!(found.iter().map(|found| found.preset.name).eq(presets.iter().map(|preset| preset.name)));
+        assert!(
+            found
+                .iter()
+                .map(|found| found.preset.name)
+                .eq(presets.iter().map(|preset| preset.name))
+        );
     }
     use crate::presets;
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -257,9 +351,15 @@ mod tests {
 
         fn machine(&self, variables: &[&str]) -> MachineFacts {
             // The stand-in programs are shell scripts and need a shell.
-            let path = std::env::join_paths([self.0.path().join("bin"), "/bin".into(), "/usr/bin".into()]).unwrap();
+            let path =
+                std::env::join_paths([self.0.path().join("bin"), "/bin".into(), "/usr/bin".into()])
+                    .unwrap();
             let variables = variables.iter().map(|it| (*it).to_owned()).collect();
-            MachineFacts { path, home: self.0.path().join("home"), variables }
+            MachineFacts {
+                path,
+                home: self.0.path().join("home"),
+                variables,
+            }
         }
 
         fn file(&self, path: &str, text: &str) -> PathBuf {
@@ -271,7 +371,10 @@ mod tests {
         }
 
         fn find(&self, preset: &str, variables: &[&str]) -> FoundProgram {
-            discover(presets::find_preset(preset).unwrap().0, &self.machine(variables))
+            discover(
+                presets::find_preset(preset).unwrap().0,
+                &self.machine(variables),
+            )
         }
     }
 
@@ -279,7 +382,10 @@ mod tests {
     fn missing_program_is_reported_with_its_install_command() {
         let found = World::new().find("gemini", &[]);
         assert_eq!((found.program, found.version), (None, None));
-        assert_eq!(found.fix.as_deref(), Some("npm install -g @google/gemini-cli"));
+        assert_eq!(
+            found.fix.as_deref(),
+            Some("npm install -g @google/gemini-cli")
+        );
     }
 
     #[test]
@@ -287,10 +393,16 @@ mod tests {
         let world = World::new();
         let program = world.file("bin/codex", "#!/bin/sh\necho 'codex-cli 0.166.0'\n");
         let found = world.find("codex-native", &[]);
-        assert_eq!((found.program, found.version.as_deref()), (Some(program), Some("0.166.0")));
+        assert_eq!(
+            (found.program, found.version.as_deref()),
+            (Some(program), Some("0.166.0"))
+        );
         assert_eq!(found.sign_in, SignIn::None);
         assert!(found.fix.unwrap().contains("codex login"));
-        assert_eq!(world.find("codex-native", &["OPENAI_API_KEY"]).sign_in, SignIn::Key("OPENAI_API_KEY".to_owned()));
+        assert_eq!(
+            world.find("codex-native", &["OPENAI_API_KEY"]).sign_in,
+            SignIn::Key("OPENAI_API_KEY".to_owned())
+        );
         let file = world.file("home/.codex/auth.json", "{}");
         let found = world.find("codex-native", &[]);
         assert_eq!((found.sign_in, found.fix), (SignIn::File(file), None));
@@ -302,7 +414,10 @@ mod tests {
         let installed = |package: &str, version: &str| {
             let json = format!("{{\"name\":\"{package}\",\"version\":\"{version}\"}}");
             world.file(&format!("lib/{package}/package.json"), &json);
-            let target = world.file(&format!("lib/{package}/dist/index.js"), "#!/bin/sh\nsleep 1000\n");
+            let target = world.file(
+                &format!("lib/{package}/dist/index.js"),
+                "#!/bin/sh\nsleep 1000\n",
+            );
             let link = world.0.path().join("bin/codex-acp");
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             drop(fs::remove_file(&link));
@@ -310,11 +425,20 @@ mod tests {
         };
         installed("@zed-industries/codex-acp", "0.16.0");
         let found = world.find("codex", &["OPENAI_API_KEY"]);
-        assert_eq!(found.obsolete_program.as_deref(), Some("codex-acp of @zed-industries/codex-acp"));
-        assert_eq!(found.fix.as_deref(), Some("npm install -g @agentclientprotocol/codex-acp"));
+        assert_eq!(
+            found.obsolete_program.as_deref(),
+            Some("codex-acp of @zed-industries/codex-acp")
+        );
+        assert_eq!(
+            found.fix.as_deref(),
+            Some("npm install -g @agentclientprotocol/codex-acp")
+        );
         installed("@agentclientprotocol/codex-acp", "2.6.0");
         let found = world.find("codex", &["OPENAI_API_KEY"]);
-        assert_eq!((found.version.as_deref(), found.obsolete_program, found.fix), (Some("2.6.0"), None, None));
+        assert_eq!(
+            (found.version.as_deref(), found.obsolete_program, found.fix),
+            (Some("2.6.0"), None, None)
+        );
     }
 
     #[test]
@@ -324,7 +448,13 @@ mod tests {
         assert_eq!(world.find("qwen", &[]).version, None);
         world.file("bin/qwen", "#!/bin/sh\necho hello there\n");
         assert_eq!(world.find("qwen", &[]).version, None);
-        assert_eq!(first_version("2.1.197 (Claude Code)").as_deref(), Some("2.1.197"));
-        assert_eq!(first_version("goose version v1.52.0\n").as_deref(), Some("1.52.0"));
+        assert_eq!(
+            first_version("2.1.197 (Claude Code)").as_deref(),
+            Some("2.1.197")
+        );
+        assert_eq!(
+            first_version("goose version v1.52.0\n").as_deref(),
+            Some("1.52.0")
+        );
     }
 }

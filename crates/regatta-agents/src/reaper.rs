@@ -25,12 +25,21 @@ static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
 pub(crate) fn reap(child: Child) {
     let reaper = REAPER.get_or_init(|| {
         let bell = WakeupFd::new().ok()?;
-        let thread = std::thread::Builder::new().name("shim-reaper".to_owned()).stack_size(128 * 1024);
+        let thread = std::thread::Builder::new()
+            .name("shim-reaper".to_owned())
+            .stack_size(128 * 1024);
         thread.spawn(reap_loop).ok()?;
-        Some(Reaper { new_children: Mutex::default(), wakeup: bell })
+        Some(Reaper {
+            new_children: Mutex::default(),
+            wakeup: bell,
+        })
     });
     if let Some(reaper) = reaper {
-        reaper.new_children.lock().unwrap_or_else(PoisonError::into_inner).push(child);
+        reaper
+            .new_children
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(child);
         reaper.wakeup.wake();
     }
 }
@@ -40,9 +49,18 @@ fn reap_loop() {
     let Some(reaper) = REAPER.wait() else { return };
     let mut children: Vec<(Child, OwnedFd)> = Vec::new();
     loop {
-        for mut child in reaper.new_children.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for mut child in reaper
+            .new_children
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
             // The child is not reaped yet, so the number still belongs to it.
-            match i32::try_from(child.id()).ok().and_then(Pid::from_raw).map(|it| pidfd_open(it, PidfdFlags::empty())) {
+            match i32::try_from(child.id())
+                .ok()
+                .and_then(Pid::from_raw)
+                .map(|it| pidfd_open(it, PidfdFlags::empty()))
+            {
                 Some(Ok(handle)) => children.push((child, handle)),
                 _ => drop(child.try_wait()),
             }

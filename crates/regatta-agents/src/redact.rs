@@ -46,7 +46,9 @@ pub struct Redactor {
 
 impl fmt::Debug for Redactor {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Redactor").field("marks", &self.replacements).finish_non_exhaustive()
+        out.debug_struct("Redactor")
+            .field("marks", &self.replacements)
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,7 +74,8 @@ impl Redactor {
         for (name, value) in &secrets {
             it.add_secret(name, value);
         }
-        it.spellings.sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        it.spellings
+            .sort_by(|(a, _), (b, _)| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
         it.spellings.dedup_by(|(a, _), (b, _)| a == b);
         for (spelling, _) in &it.spellings {
             it.secret_pairs.add_first_pairs(spelling);
@@ -97,24 +100,39 @@ impl Redactor {
     pub fn max_secret_bytes(&self) -> usize {
         // The longest spelling of a character is `\u0041` with six bytes, or two of these for a
         // character beyond the first 65536.
-        self.spellings.first().map_or(0, |(it, _)| it.len() * 12).max(512)
+        self.spellings
+            .first()
+            .map_or(0, |(it, _)| it.len() * 12)
+            .max(512)
     }
 
     fn add_secret(&mut self, name: &str, value: &str) {
         let value = value.trim_end_matches(['\r', '\n']);
         if value.chars().count() < MIN_SECRET_CHARS {
             self.warnings.push(format!(
-                "The value of {name} is shorter than {MIN_SECRET_CHARS} characters, so it is not removed from the program's output; use a longer value."
+                "The value of {name} is shorter than {MIN_SECRET_CHARS} characters, so it is not \
+                removed from the program's output; use a longer value."
             ));
             return;
         }
         let number = self.replacements.len();
-        let name: String = name.chars().filter(|it| it.is_ascii_alphanumeric() || "_-.".contains(*it)).collect();
-        self.replacements.push(if name.is_empty() { "[redacted]".to_owned() } else { format!("[redacted {name}]") });
+        let name: String = name
+            .chars()
+            .filter(|it| it.is_ascii_alphanumeric() || "_-.".contains(*it))
+            .collect();
+        self.replacements.push(if name.is_empty() {
+            "[redacted]".to_owned()
+        } else {
+            format!("[redacted {name}]")
+        });
         self.add_spellings(value, number);
         if value.contains('\n') {
             // A program that prints the value unescaped prints it line by line.
-            for line in value.lines().map(str::trim).filter(|it| it.len() >= MIN_LINE_CHARS) {
+            for line in value
+                .lines()
+                .map(str::trim)
+                .filter(|it| it.len() >= MIN_LINE_CHARS)
+            {
                 self.add_spellings(line, number);
             }
         }
@@ -125,9 +143,11 @@ impl Redactor {
         for alphabet in [STANDARD_ALPHABET, URL_SAFE_ALPHABET] {
             // A whole base64 text, and the value inside a longer text. Three alignments cover all
             // positions.
-            self.spellings.push((base64(value.as_bytes(), alphabet), number));
+            self.spellings
+                .push((base64(value.as_bytes(), alphabet), number));
             for ahead in 0..3 {
-                self.spellings.push((base64_core(value.as_bytes(), ahead, alphabet), number));
+                self.spellings
+                    .push((base64_core(value.as_bytes(), ahead, alphabet), number));
             }
         }
     }
@@ -148,7 +168,9 @@ impl Redactor {
         let bytes = line.as_bytes();
         let mut at = 0;
         while let Some(hit) = self.all_pairs.find_from(bytes, at) {
-            if self.secret_at(bytes, hit).is_some() || secret_patterns::find_secret(bytes, hit).is_some() {
+            if self.secret_at(bytes, hit).is_some()
+                || secret_patterns::find_secret(bytes, hit).is_some()
+            {
                 return Cow::Owned(self.rewrite_line(line));
             }
             at = hit + 1;
@@ -159,12 +181,22 @@ impl Redactor {
     /// Redacts a line with a value that an earlier line announced. Returns `None` if there is no
     /// such value.
     fn redact_multiline<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
-        let mut opened = self.open_multiline.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = self
+            .open_multiline
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match *opened {
-            Some(MultilineForm::Block) if line.trim().is_empty() => return Some(Cow::Borrowed(line)),
-            Some(MultilineForm::Block) if line.starts_with([' ', '\t']) => return Some(Cow::Borrowed("  [redacted]")),
+            Some(MultilineForm::Block) if line.trim().is_empty() => {
+                return Some(Cow::Borrowed(line));
+            }
+            Some(MultilineForm::Block) if line.starts_with([' ', '\t']) => {
+                return Some(Cow::Borrowed("  [redacted]"));
+            }
             Some(MultilineForm::Quotes) => {
-                if named_secrets::TRIPLE_QUOTES.iter().any(|quotes| line.contains(quotes)) {
+                if named_secrets::TRIPLE_QUOTES
+                    .iter()
+                    .any(|quotes| line.contains(quotes))
+                {
                     *opened = None;
                 }
                 return Some(Cow::Borrowed("[redacted]"));
@@ -172,7 +204,11 @@ impl Redactor {
             Some(MultilineForm::Variable) => {
                 *opened = None;
                 if let Some((start, end)) = named_secrets::variable_value(line) {
-                    return Some(Cow::Owned(format!("{}[redacted]{}", &line[..start], &line[end..])));
+                    return Some(Cow::Owned(format!(
+                        "{}[redacted]{}",
+                        &line[..start],
+                        &line[end..]
+                    )));
                 }
             }
             _ => {}
@@ -204,7 +240,11 @@ impl Redactor {
             at = hit + 1;
             if let Some((end, number)) = self.secret_at(bytes, hit) {
                 let (start, end) = widen_to_escapes(line, hit, end);
-                found.push((start.max(found.last().map_or(0, |it| it.1)), end, &self.replacements[number]));
+                found.push((
+                    start.max(found.last().map_or(0, |it| it.1)),
+                    end,
+                    &self.replacements[number],
+                ));
                 at = end;
             }
         }
@@ -256,7 +296,10 @@ impl Redactor {
 pub fn redact_text(text: &str) -> String {
     // A redactor remembers that it is inside a private key, so each text has its own.
     let redactor = Redactor::default();
-    text.split('\n').map(|line| redactor.redact_line(line)).collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(|line| redactor.redact_line(line))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// A set of pairs of bytes with a fixed size of 8 KiB.
@@ -276,7 +319,9 @@ impl BytePairs {
     }
 
     fn contains_at(&self, bytes: &[u8], at: usize) -> bool {
-        let (Some(first), Some(second)) = (bytes.get(at), bytes.get(at + 1)) else { return false };
+        let (Some(first), Some(second)) = (bytes.get(at), bytes.get(at + 1)) else {
+            return false;
+        };
         let pair = usize::from(*first) << 8 | usize::from(*second);
         self.0[pair >> 6] >> (pair & 63) & 1 != 0
     }
@@ -293,10 +338,15 @@ impl BytePairs {
 
     /// Adds every pair with which any spelling of these characters may begin.
     fn add_first_pairs(&mut self, spelling: &[char]) {
-        let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else { return };
+        let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else {
+            return;
+        };
         let mut buffer = [0; 4];
         let raw = first.encode_utf8(&mut buffer).as_bytes();
-        for digit in [hex_digit(raw[0] >> 4), hex_digit(raw[0] >> 4).to_ascii_uppercase()] {
+        for digit in [
+            hex_digit(raw[0] >> 4),
+            hex_digit(raw[0] >> 4).to_ascii_uppercase(),
+        ] {
             self.add(b'%', digit);
         }
         // A unicode escape begins with these bytes. A backslash may begin other spellings too.
@@ -315,7 +365,12 @@ impl BytePairs {
         let second_raw = second.encode_utf8(&mut buffer).as_bytes()[0];
         let firsts: &[u8] = if *first == ' ' { b" +" } else { &[raw] };
         for first in firsts {
-            for second in [second_raw, b'%', b'\\', if *second == ' ' { b'+' } else { second_raw }] {
+            for second in [
+                second_raw,
+                b'%',
+                b'\\',
+                if *second == ' ' { b'+' } else { second_raw },
+            ] {
                 self.add(*first, second);
             }
         }
@@ -340,7 +395,9 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
         if seen < wanted {
             return None;
         }
-        let Some((next, behind)) = rest.split_first() else { return Some(at) };
+        let Some((next, behind)) = rest.split_first() else {
+            return Some(at);
+        };
         at += spelled_length(*next, &bytes[at..], seen > 0, decode)?;
         rest = behind;
         if rest.is_empty() {
@@ -374,7 +431,10 @@ fn spelled_length(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Opt
     match text.first()? {
         b'%' => {
             let encoded = text.get(..raw.len() * 3)?;
-            let same = encoded.chunks(3).zip(raw).all(|(it, byte)| it[0] == b'%' && hex_equals(&it[1..], u32::from(*byte)));
+            let same = encoded
+                .chunks(3)
+                .zip(raw)
+                .all(|(it, byte)| it[0] == b'%' && hex_equals(&it[1..], u32::from(*byte)));
             same.then_some(encoded.len())
         }
         b'+' if wanted == ' ' => Some(1),
@@ -383,7 +443,8 @@ fn spelled_length(wanted: char, text: &[u8], escaped: bool, decode: bool) -> Opt
             match wanted.encode_utf16(&mut units) {
                 [unit] => hex_equals(text.get(1..5)?, u32::from(*unit)).then_some(5),
                 [high, low] => {
-                    let both = hex_equals(text.get(1..5)?, u32::from(*high)) && hex_equals(text.get(7..11)?, u32::from(*low));
+                    let both = hex_equals(text.get(1..5)?, u32::from(*high))
+                        && hex_equals(text.get(7..11)?, u32::from(*low));
                     (both && text[5..7] == *b"\\u").then_some(11)
                 }
                 _ => None,
@@ -409,7 +470,9 @@ fn hex_digit(digit: u8) -> u8 {
 }
 
 fn hex_equals(digits: &[u8], wanted: u32) -> bool {
-    let value = digits.iter().try_fold(0, |sum, it| Some(sum << 4 | char::from(*it).to_digit(16)?));
+    let value = digits
+        .iter()
+        .try_fold(0, |sum, it| Some(sum << 4 | char::from(*it).to_digit(16)?));
     value == Some(wanted)
 }
 
@@ -429,10 +492,18 @@ fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
             continue;
         }
         let end = match bytes.get(start + 1) {
-            Some(b'u') if bytes.len() >= start + 6 && bytes[start + 2..start + 6].iter().all(u8::is_ascii_hexdigit) => {
+            Some(b'u')
+                if bytes.len() >= start + 6
+                    && bytes[start + 2..start + 6]
+                        .iter()
+                        .all(u8::is_ascii_hexdigit) =>
+            {
                 start + 6
             }
-            Some(_) => line[start + 1..].chars().next().map_or(start + 1, |it| start + 1 + it.len_utf8()),
+            Some(_) => line[start + 1..]
+                .chars()
+                .next()
+                .map_or(start + 1, |it| start + 1 + it.len_utf8()),
             None => return None,
         };
         return (end > at).then_some((start, end));
@@ -440,8 +511,10 @@ fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
     None
 }
 
-const STANDARD_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL_SAFE_ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const STANDARD_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL_SAFE_ALPHABET: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
     let mut text = vec![];
@@ -450,7 +523,11 @@ fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for place in 0..4 {
             let six = bits >> (18 - 6 * place) & 63;
-            text.push(if place > chunk.len() { '=' } else { char::from(alphabet[six as usize]) });
+            text.push(if place > chunk.len() {
+                '='
+            } else {
+                char::from(alphabet[six as usize])
+            });
         }
     }
     text

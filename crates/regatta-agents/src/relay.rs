@@ -62,7 +62,11 @@ pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
 }
 
 fn spawn(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    std::thread::Builder::new().name("relay".to_owned()).stack_size(STACK_BYTES).spawn(run).map(drop)
+    std::thread::Builder::new()
+        .name("relay".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(run)
+        .map(drop)
 }
 
 fn accept_all(listener: &TcpListener, socket: &Path) {

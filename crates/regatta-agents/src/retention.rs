@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::AgentError;
 
-use crate::run_dir::{RunDir, try_lock};
 use crate::adapter::AgentsAdapter;
-use crate::{journal_copy, journal, errors};
+use crate::run_dir::{RunDir, try_lock};
+use crate::{errors, journal, journal_copy};
 
 /// The attempts whose journals were compressed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,9 @@ impl AgentsAdapter {
         };
         for entry in entries {
             let entry = entry.map_err(|error| errors::file_error("read", &root, error))?;
-            let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else { continue };
+            let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
+                continue;
+            };
             let dir = RunDir(entry.path());
             let done = prune_attempt(&dir, (older_than, compress_after), today);
             match done.map_err(|error| errors::file_error("clear up", &dir.0, error))? {
@@ -63,7 +65,11 @@ impl AgentsAdapter {
     /// A record is not read again once its effect is completed. The caller is a daemon that has
     /// been up for a while and has therefore completed such effects. A command that has not ended
     /// is not changed.
-    pub fn prune_commands(&self, older_than: Duration, today: SystemTime) -> Result<usize, AgentError> {
+    pub fn prune_commands(
+        &self,
+        older_than: Duration,
+        today: SystemTime,
+    ) -> Result<usize, AgentError> {
         let root = self.commands_path();
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
@@ -72,9 +78,13 @@ impl AgentsAdapter {
         };
         let mut removed = 0;
         for entry in entries {
-            let dir = RunDir(entry.map_err(|error| errors::file_error("read", &root, error))?.path());
-            let done =
-                prune_command(&dir, older_than, today).map_err(|error| errors::file_error("clear up", &dir.0, error))?;
+            let dir = RunDir(
+                entry
+                    .map_err(|error| errors::file_error("read", &root, error))?
+                    .path(),
+            );
+            let done = prune_command(&dir, older_than, today)
+                .map_err(|error| errors::file_error("clear up", &dir.0, error))?;
             removed += usize::from(done);
         }
         Ok(removed)
@@ -90,7 +100,9 @@ fn prune_command(dir: &RunDir, older_than: Duration, today: SystemTime) -> io::R
     if today.duration_since(ended).unwrap_or_default() < older_than {
         return Ok(false);
     }
-    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(false) };
+    let Some(_lock) = try_lock(&dir.shim_lock())? else {
+        return Ok(false);
+    };
     fs::remove_dir_all(&dir.0)?;
     Ok(true)
 }
@@ -101,13 +113,19 @@ enum PruneAction {
     Removed,
 }
 
-fn prune_attempt(dir: &RunDir, (older_than, compress_after): (Duration, Duration), today: SystemTime) -> io::Result<PruneAction> {
+fn prune_attempt(
+    dir: &RunDir,
+    (older_than, compress_after): (Duration, Duration),
+    today: SystemTime,
+) -> io::Result<PruneAction> {
     let ended = match fs::metadata(dir.exit_file()) {
         Ok(it) => it.modified()?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match journal_copy::last_record_time(dir) {
-            Some(then) => then,
-            None => return Ok(PruneAction::Nothing),
-        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            match journal_copy::last_record_time(dir) {
+                Some(then) => then,
+                None => return Ok(PruneAction::Nothing),
+            }
+        }
         Err(error) => return Err(error),
     };
     // A date in the future counts as an age of zero.
@@ -116,7 +134,9 @@ fn prune_attempt(dir: &RunDir, (older_than, compress_after): (Duration, Duration
         return Ok(PruneAction::Nothing);
     }
     // A shim holds its lock for a moment after it has written its last record.
-    let Some(_lock) = try_lock(&dir.shim_lock())? else { return Ok(PruneAction::Nothing) };
+    let Some(_lock) = try_lock(&dir.shim_lock())? else {
+        return Ok(PruneAction::Nothing);
+    };
     if age >= older_than {
         let had_some = journal::remove(&dir.0)?;
         for name in ["home", "tmp"] {
@@ -125,7 +145,15 @@ fn prune_attempt(dir: &RunDir, (older_than, compress_after): (Duration, Duration
                 _ => {}
             }
         }
-        return Ok(if had_some { PruneAction::Removed } else { PruneAction::Nothing });
+        return Ok(if had_some {
+            PruneAction::Removed
+        } else {
+            PruneAction::Nothing
+        });
     }
-    Ok(if journal::compress(&dir.0)? { PruneAction::Compressed } else { PruneAction::Nothing })
+    Ok(if journal::compress(&dir.0)? {
+        PruneAction::Compressed
+    } else {
+        PruneAction::Nothing
+    })
 }

@@ -9,16 +9,20 @@ use std::time::{Duration, Instant};
 use regatta_engine::ports::agents::{AgentError, CheckCommand, CheckResult, Exit};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::sandbox;
+use crate::adapter::{
+    AgentsAdapter, RunPhase, end_and_record, end_from_outside, read_phase, reap_shim,
+};
 use crate::environment;
 use crate::process::{MARK_VARIABLE, poll_until};
+use crate::process_tree::ProcessTree;
 use crate::redact::redact_text;
-use crate::run_dir::{InputSource, LaunchRecord, LaunchKind, RunDir, new_launch_mark, write_atomic};
+use crate::run_dir::{
+    InputSource, LaunchKind, LaunchRecord, RunDir, new_launch_mark, write_atomic,
+};
+use crate::sandbox;
 use crate::shim::ShimLimits;
 use crate::shim_protocol::ShimCommand;
-use crate::adapter::{AgentsAdapter, RunPhase, end_from_outside, end_and_record, read_phase, reap_shim};
-use crate::process_tree::ProcessTree;
-use crate::{sandbox_command, errors};
+use crate::{errors, sandbox_command};
 
 /// The number of bytes of the output that are kept.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
@@ -55,13 +59,16 @@ pub(crate) fn run(
     check: &CheckCommand,
     wanted: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
-    let wanted: &dyn Fn() -> bool = &|| !adapter.is_shutting_down.load(Ordering::SeqCst) && wanted.is_none_or(|it| it());
+    let wanted: &dyn Fn() -> bool =
+        &|| !adapter.is_shutting_down.load(Ordering::SeqCst) && wanted.is_none_or(|it| it());
     if !wanted() {
         return Ok(None);
     }
-    let mark = new_launch_mark().map_err(|error| errors::kernel_error("give random bytes", error))?;
+    let mark =
+        new_launch_mark().map_err(|error| errors::kernel_error("give random bytes", error))?;
     let path = adapter.checks_path().join(&mark);
-    let dir = RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
+    let dir =
+        RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
     let result = run_in(adapter, &dir, &mark, (check, Some(wanted)));
     drop(fs::remove_dir_all(&dir.0));
     result
@@ -73,7 +80,9 @@ fn run_in(
     mark: &str,
     (check, wanted): (&CheckCommand, StillNeeded<'_>),
 ) -> Result<Option<CheckResult>, AgentError> {
-    let tmp = RunDir::create(dir.path("tmp")).map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?.0;
+    let tmp = RunDir::create(dir.path("tmp"))
+        .map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?
+        .0;
     let shut = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<()> {
         let record = LaunchRecord {
@@ -95,7 +104,12 @@ fn run_in(
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
     prepare().map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
-    let environment = environment::build(shut.home.as_deref(), &tmp, &shut.environment(check), &[(MARK_VARIABLE, mark.into())]);
+    let environment = environment::build(
+        shut.home.as_deref(),
+        &tmp,
+        &shut.environment(check),
+        &[(MARK_VARIABLE, mark.into())],
+    );
     let now = Instant::now();
     let deadline = now.checked_add(check.timeout);
     let mut shim = adapter.spawn_shim(dir, &environment, Stdio::piped())?;
@@ -115,7 +129,11 @@ fn run_in(
         RunPhase::Ended(exit) => exit,
         _ => {
             let program = dir.read_program().ok().flatten().map(|it| it.identity);
-            let tree = ProcessTree { program, mark: Some(mark.to_owned()), ..ProcessTree::default() };
+            let tree = ProcessTree {
+                program,
+                mark: Some(mark.to_owned()),
+                ..ProcessTree::default()
+            };
             end_and_record(dir, &tree, Duration::ZERO, &Exit::Lost)?
         }
     };
@@ -125,15 +143,32 @@ fn run_in(
     let timed_out = over == ReadEnd::TimedOut;
     // The store keeps the output, and people and agents read it (S4).
     let output = redact_text(&kept.into_text());
-    require_sandboxed(CheckResult { exit, has_timed_out: timed_out, output, sandbox: shut.description() }).map(Some)
+    require_sandboxed(CheckResult {
+        exit,
+        has_timed_out: timed_out,
+        output,
+        sandbox: shut.description(),
+    })
+    .map(Some)
 }
 
 /// Returns the result of a check, or an error if its sandbox could not be set up. In that case the
 /// check did not run and its output says nothing about the work.
 pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, AgentError> {
-    let Exit::Code(code) = result.exit else { return Ok(result) };
-    let last = result.output.trim_end().lines().next_back().unwrap_or_default();
-    match result.sandbox.as_ref().and_then(|_| sandbox::failure_reason(code, last)) {
+    let Exit::Code(code) = result.exit else {
+        return Ok(result);
+    };
+    let last = result
+        .output
+        .trim_end()
+        .lines()
+        .next_back()
+        .unwrap_or_default();
+    match result
+        .sandbox
+        .as_ref()
+        .and_then(|_| sandbox::failure_reason(code, last))
+    {
         Some(why) => Err(errors::check_not_sandboxed(&why)),
         None => Ok(result),
     }
@@ -153,9 +188,19 @@ fn read_output(
     }
     if let Some(control) = &mut shim.stdin {
         // A shim that has just ended does not read the command and does not need it.
-        drop(ShimCommand::stop_after(GRACE_PERIOD).to_line().and_then(|it| control.write_all(&it)));
+        drop(
+            ShimCommand::stop_after(GRACE_PERIOD)
+                .to_line()
+                .and_then(|it| control.write_all(&it)),
+        );
     }
-    if read_output_until(shim, kept, Some(Instant::now() + GRACE_PERIOD + SHIM_EXIT_TIMEOUT), None)? != ReadEnd::EndOfOutput {
+    if read_output_until(
+        shim,
+        kept,
+        Some(Instant::now() + GRACE_PERIOD + SHIM_EXIT_TIMEOUT),
+        None,
+    )? != ReadEnd::EndOfOutput
+    {
         match read_phase(dir)? {
             RunPhase::Running(identity, handle) => end_from_outside(&handle, identity, dir)?,
             // The shim is this process's child and not yet reaped, so the number still belongs to
@@ -170,8 +215,15 @@ fn read_output(
 ///
 /// The shim holds the pipe too, so the output ends when the shim ends. A process that the check
 /// left behind delays that only until the shim has ended the process.
-fn read_output_until(shim: &mut Child, kept: &mut HeadAndTail, deadline: Option<Instant>, wanted: StillNeeded<'_>) -> Result<ReadEnd, AgentError> {
-    let Some(output) = &mut shim.stdout else { return Ok(ReadEnd::EndOfOutput) };
+fn read_output_until(
+    shim: &mut Child,
+    kept: &mut HeadAndTail,
+    deadline: Option<Instant>,
+    wanted: StillNeeded<'_>,
+) -> Result<ReadEnd, AgentError> {
+    let Some(output) = &mut shim.stdout else {
+        return Ok(ReadEnd::EndOfOutput);
+    };
     let mut buffer = [0; 64 * 1024];
     let mut look_at = wanted.map(|_| Instant::now() + CANCEL_POLL_INTERVAL);
     loop {
@@ -215,7 +267,8 @@ impl HeadAndTail {
         let (head, rest) = bytes.split_at(bytes.len().min(MAX_HEAD_BYTES - self.head.len()));
         self.head.extend_from_slice(head);
         self.bytes_after_head += rest.len();
-        self.tail.extend_from_slice(&rest[rest.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
+        self.tail
+            .extend_from_slice(&rest[rest.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
         // Bytes are moved only when the tail is twice as long as needed, so that many small writes
         // cost little.
         if self.tail.len() > 2 * MAX_OUTPUT_BYTES {
@@ -231,7 +284,10 @@ impl HeadAndTail {
         }
         let mark = format!("\n[… {} bytes left out …]\n", self.bytes_after_head - room);
         let head = first_text(&self.head, MAX_HEAD_BYTES);
-        let end = last_text(&self.tail[self.tail.len().saturating_sub(room)..], room - mark.len());
+        let end = last_text(
+            &self.tail[self.tail.len().saturating_sub(room)..],
+            room - mark.len(),
+        );
         format!("{head}{mark}{end}")
     }
 }
@@ -254,7 +310,11 @@ fn first_text(bytes: &[u8], max: usize) -> String {
 
 /// Returns the end of some bytes as text of at most `max` bytes.
 fn last_text(bytes: &[u8], max: usize) -> String {
-    let broken = bytes.iter().take(3).take_while(|byte| (**byte & 0xc0) == 0x80).count();
+    let broken = bytes
+        .iter()
+        .take(3)
+        .take_while(|byte| (**byte & 0xc0) == 0x80)
+        .count();
     let text = String::from_utf8_lossy(&bytes[broken..]);
     let mut start = text.len().saturating_sub(max);
     while !text.is_char_boundary(start) {
@@ -269,9 +329,12 @@ mod tests {
 
     #[test]
     fn kept_output_is_bounded_and_valid_text() {
-        for (piece, times) in
-            [(&b"line\n"[..], 100_000), ("ä€🦀".as_bytes(), 50_000), (&[0xff; 7], 50_000), (b"short", 1)]
-        {
+        for (piece, times) in [
+            (&b"line\n"[..], 100_000),
+            ("ä€🦀".as_bytes(), 50_000),
+            (&[0xff; 7], 50_000),
+            (b"short", 1),
+        ] {
             let mut kept = HeadAndTail::default();
             kept.push(b"first: ");
             for _ in 0..times {

@@ -153,7 +153,10 @@ pub(crate) struct RunDir(pub(crate) PathBuf);
 impl RunDir {
     /// Creates the directory with access for its owner only.
     pub(crate) fn create(path: PathBuf) -> io::Result<RunDir> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&path)?;
         Ok(RunDir(path))
     }
 
@@ -220,17 +223,25 @@ impl RunDir {
 
     /// Records the exit unless one is already recorded (P6), and returns the recorded exit.
     pub(crate) fn record_exit(&self, exit: &Exit) -> io::Result<Exit> {
-        let record = serde_json::to_vec(&ExitRecord { v: 1, exit: exit.clone() })?;
+        let record = serde_json::to_vec(&ExitRecord {
+            v: 1,
+            exit: exit.clone(),
+        })?;
         if write_new(&self.exit_file(), &record)? {
             return Ok(exit.clone());
         }
-        self.read_exit()?.ok_or_else(|| io::Error::other("the exit record vanished"))
+        self.read_exit()?
+            .ok_or_else(|| io::Error::other("the exit record vanished"))
     }
 }
 
 /// Opens a file for appending, with access for its owner only.
 pub(crate) fn open_for_append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Replaces a file as a whole and syncs it. A reader sees the old or the new content, also after a
@@ -264,7 +275,8 @@ fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
 /// Writes and syncs a temporary file beside `path`, and returns its path.
 pub(crate) fn write_temporary(path: &Path, bytes: &[u8]) -> io::Result<PathBuf> {
     let (temporary, file) = create_temporary(path, bytes)?;
-    file.sync_all().inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    file.sync_all()
+        .inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     Ok(temporary)
 }
 
@@ -273,13 +285,20 @@ fn create_temporary(path: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let temporary = path.with_file_name(format!(".{name}.{}.{number}.tmp", std::process::id()));
-    let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
-    file.write_all(bytes).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    file.write_all(bytes)
+        .inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     Ok((temporary, file))
 }
 
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    path.parent()
+        .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
 /// Reads a JSON file. A missing file is `None`, a torn file is an error.
@@ -295,7 +314,12 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T
 }
 
 fn open_lock(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
 }
 
 /// Locks a file if no other process has locked it. The lock lasts as long as the returned file.

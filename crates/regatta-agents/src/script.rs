@@ -146,16 +146,31 @@ pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("say", r#"say = "hello""#),
     ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
     ("append", r#"append = { path = "src/a.rs", text = "…" }"#),
-    ("replace", r#"replace = { path = "src/a.rs", from = "old", to = "new" }"#),
+    (
+        "replace",
+        r#"replace = { path = "src/a.rs", from = "old", to = "new" }"#,
+    ),
     ("remove", r#"remove = "src/a.rs""#),
     ("run", r#"run = "cargo fmt""#),
-    ("ask", r#"ask = { question = "Which?", choices = ["a", "b"], default = "a" }"#),
-    ("permission", r#"permission = { what = "npm install", kind = "execute", default = "allow" }"#),
+    (
+        "ask",
+        r#"ask = { question = "Which?", choices = ["a", "b"], default = "a" }"#,
+    ),
+    (
+        "permission",
+        r#"permission = { what = "npm install", kind = "execute", default = "allow" }"#,
+    ),
     ("sleep", r#"sleep = "500ms""#),
-    ("usage", r#"usage = { input = 1000, output = 200, cost = 0.05 }"#),
+    (
+        "usage",
+        r#"usage = { input = 1000, output = 200, cost = 0.05 }"#,
+    ),
     ("flood", r#"flood = { bytes = 100000 }"#),
     ("hang", "hang = true"),
-    ("fail", r#"fail = { class = "overloaded", reason = "busy" }"#),
+    (
+        "fail",
+        r#"fail = { class = "overloaded", reason = "busy" }"#,
+    ),
     ("think", r#"think = "first the tests""#),
     ("plan", r#"plan = ["write the test", "make it pass"]"#),
     ("tool", r#"tool = { title = "Read a.rs", kind = "read" }"#),
@@ -166,7 +181,17 @@ pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
 ];
 
 /// The steps that are always written as a table.
-const TABLE_STEPS: [&str; 9] = ["write", "append", "replace", "ask", "usage", "flood", "tool", "rate_limit", "call"];
+const TABLE_STEPS: [&str; 9] = [
+    "write",
+    "append",
+    "replace",
+    "ask",
+    "usage",
+    "flood",
+    "tool",
+    "rate_limit",
+    "call",
+];
 
 /// A step that is written as a text, or as a table with more settings.
 ///
@@ -181,7 +206,9 @@ trait TextOrTable: Sized {
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
-fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     struct TextOrTableVisitor<T>(std::marker::PhantomData<T>);
     impl<'de, T: TextOrTable> Visitor<'de> for TextOrTableVisitor<T> {
         type Value = T;
@@ -283,8 +310,18 @@ struct PermissionTable {
 
 impl From<PermissionTable> for PermissionStep {
     fn from(table: PermissionTable) -> PermissionStep {
-        let PermissionTable { what, default, kind, path } = table;
-        PermissionStep::Long { what, default, kind, path }
+        let PermissionTable {
+            what,
+            default,
+            kind,
+            path,
+        } = table;
+        PermissionStep::Long {
+            what,
+            default,
+            kind,
+            path,
+        }
     }
 }
 
@@ -328,8 +365,16 @@ struct FailTable {
 
 impl From<FailTable> for FailStep {
     fn from(table: FailTable) -> FailStep {
-        let FailTable { class, reason, reset_in } = table;
-        FailStep::Long { class, reason, reset_in }
+        let FailTable {
+            class,
+            reason,
+            reset_in,
+        } = table;
+        FailStep::Long {
+            class,
+            reason,
+            reset_in,
+        }
     }
 }
 
@@ -371,9 +416,17 @@ impl RelativePath {
     /// Parses a path. The error tells why it cannot be used.
     fn new(text: &str) -> Result<RelativePath, String> {
         let inside = |it: Component<'_>| matches!(it, Component::Normal(_) | Component::CurDir);
-        let path: PathBuf = Path::new(text).components().filter(|part| *part != Component::CurDir).collect();
-        if path.as_os_str().is_empty() || text.contains('\0') || !Path::new(text).components().all(inside) {
-            return Err(format!("the path {text:?} is not inside the workspace; write it relative and without `..`"));
+        let path: PathBuf = Path::new(text)
+            .components()
+            .filter(|part| *part != Component::CurDir)
+            .collect();
+        if path.as_os_str().is_empty()
+            || text.contains('\0')
+            || !Path::new(text).components().all(inside)
+        {
+            return Err(format!(
+                "the path {text:?} is not inside the workspace; write it relative and without `..`"
+            ));
         }
         Ok(RelativePath(path))
     }
@@ -399,15 +452,22 @@ impl<'de> Deserialize<'de> for SleepDuration {
             serde_json::Value::String(text) => parse_seconds(text),
             _ => None,
         };
-        seconds.filter(|it| (0.0..=86_400.0).contains(it)).map(|it| SleepDuration(Duration::from_secs_f64(it))).ok_or_else(
-            || serde::de::Error::custom(format!("{value} is not a duration; write seconds or \"500ms\", up to a day")),
-        )
+        seconds
+            .filter(|it| (0.0..=86_400.0).contains(it))
+            .map(|it| SleepDuration(Duration::from_secs_f64(it)))
+            .ok_or_else(|| {
+                serde::de::Error::custom(format!(
+                    "{value} is not a duration; write seconds or \"500ms\", up to a day"
+                ))
+            })
     }
 }
 
 fn parse_seconds(text: &str) -> Option<f64> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (number, unit) = units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
+    let (number, unit) = units
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)))?;
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
@@ -432,7 +492,9 @@ pub enum ScriptError {
         name: String,
     },
     /// The content of a step does not fit its name.
-    #[error("Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}.")]
+    #[error(
+        "Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}."
+    )]
     Malformed {
         /// The number of the step, from 1.
         step: usize,
@@ -449,26 +511,49 @@ pub enum ScriptError {
 pub fn parse_script(script: &str) -> Result<Vec<ScriptStep>, ScriptError> {
     let list: Vec<serde_json::Value> =
         serde_json::from_str(script).map_err(|error| ScriptError::NotAList(error.to_string()))?;
-    list.into_iter().enumerate().map(|(index, value)| parse_step(index + 1, value)).collect()
+    list.into_iter()
+        .enumerate()
+        .map(|(index, value)| parse_step(index + 1, value))
+        .collect()
 }
 
 fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, ScriptError> {
-    let name = match value.as_object().map(|it| it.keys().collect::<Vec<_>>()).as_deref() {
+    let name = match value
+        .as_object()
+        .map(|it| it.keys().collect::<Vec<_>>())
+        .as_deref()
+    {
         Some([name]) => (*name).clone(),
         _ => return Err(ScriptError::NotAStep { step }),
     };
     if !STEP_NAMES.contains(&name.as_str()) {
         // A long name must not flood the error message.
-        return Err(ScriptError::Unknown { step, name: name.chars().take(40).collect() });
+        return Err(ScriptError::Unknown {
+            step,
+            name: name.chars().take(40).collect(),
+        });
     }
-    let example = STEP_EXAMPLES.iter().find(|(step, _)| *step == name).map_or("", |(_, example)| *example);
-    let malformed = |why: String| ScriptError::Malformed { step, name: name.clone(), why, example };
+    let example = STEP_EXAMPLES
+        .iter()
+        .find(|(step, _)| *step == name)
+        .map_or("", |(_, example)| *example);
+    let malformed = |why: String| ScriptError::Malformed {
+        step,
+        name: name.clone(),
+        why,
+        example,
+    };
     // Serde's own error would name a Rust type.
     if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
         return Err(malformed("it must be a table".into()));
     }
-    let parsed = serde_json::from_value::<ScriptStep>(value).map_err(|error| malformed(error.to_string()))?;
-    if let ScriptStep::Ask { choices, default: Some(default), .. } = &parsed
+    let parsed = serde_json::from_value::<ScriptStep>(value)
+        .map_err(|error| malformed(error.to_string()))?;
+    if let ScriptStep::Ask {
+        choices,
+        default: Some(default),
+        ..
+    } = &parsed
         && !choices.is_empty()
         && !choices.contains(default)
     {
@@ -495,10 +580,15 @@ mod tests {
         let steps = parse_script(script).unwrap();
         assert_eq!(steps.len(), 29);
         for name in STEP_NAMES {
-            assert!(script.contains(&format!("{{\"{name}\":")), "{name} is not in the script");
+            assert!(
+                script.contains(&format!("{{\"{name}\":")),
+                "{name} is not in the script"
+            );
         }
         assert_eq!(steps[11], steps[12]);
-        assert!(matches!(&steps[1], ScriptStep::Write { path, .. } if path.as_path() == Path::new("a/b")));
+        assert!(
+            matches!(&steps[1], ScriptStep::Write { path, .. } if path.as_path() == Path::new("a/b"))
+        );
     }
 
     #[test]
@@ -509,25 +599,55 @@ mod tests {
                 r#"[{"say":"a"},{"dance":true}]"#,
                 "Step 2 of the script is `dance`, which is not a step; the steps are say, write",
             ),
-            (r#"[{"say":"a","run":"b"}]"#, "Step 1 of the script must have exactly one name"),
+            (
+                r#"[{"say":"a","run":"b"}]"#,
+                "Step 1 of the script must have exactly one name",
+            ),
             (r#"["say"]"#, "exactly one name"),
             (r#"[{"write":{"path":"a"}}]"#, "missing field `text`"),
-            (r#"[{"write":{"path":"a","text":"","mode":1}}]"#, "unknown field `mode`"),
-            (r#"[{"write":{"path":"/etc/passwd","text":""}}]"#, "not inside the workspace"),
-            (r#"[{"append":{"path":"a/../../b","text":""}}]"#, "not inside the workspace"),
+            (
+                r#"[{"write":{"path":"a","text":"","mode":1}}]"#,
+                "unknown field `mode`",
+            ),
+            (
+                r#"[{"write":{"path":"/etc/passwd","text":""}}]"#,
+                "not inside the workspace",
+            ),
+            (
+                r#"[{"append":{"path":"a/../../b","text":""}}]"#,
+                "not inside the workspace",
+            ),
             (r#"[{"remove":".."}]"#, "not inside the workspace"),
             (r#"[{"remove":{"path":"."}}]"#, "not inside the workspace"),
             (r#"[{"sleep":-1}]"#, "is not a duration"),
             (r#"[{"sleep":"soon"}]"#, "is not a duration"),
             (r#"[{"sleep":1e300}]"#, "is not a duration"),
-            (r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#, "not one of its choices"),
-            (r#"[{"permission":5}]"#, "integer `5`, expected a text, or a table with what, default"),
-            (r#"[{"permission":{"default":"allow"}}]"#, "missing field `what`"),
-            (r#"[{"permission":{"what":"p","deflt":"allow"}}]"#, "unknown field `deflt`"),
+            (
+                r#"[{"ask":{"question":"q","choices":["a"],"default":"b"}}]"#,
+                "not one of its choices",
+            ),
+            (
+                r#"[{"permission":5}]"#,
+                "integer `5`, expected a text, or a table with what, default",
+            ),
+            (
+                r#"[{"permission":{"default":"allow"}}]"#,
+                "missing field `what`",
+            ),
+            (
+                r#"[{"permission":{"what":"p","deflt":"allow"}}]"#,
+                "unknown field `deflt`",
+            ),
             (r#"[{"fail":{"reason":"r"}}]"#, "missing field `class`"),
             (r#"[{"remove":7}]"#, "expected a path, or a table with path"),
-            (r#"[{"write":"a"}]"#, "it must be a table; write it like { write = { path ="),
-            (r#"[{"ask":true}]"#, "it must be a table; write it like { ask = { question ="),
+            (
+                r#"[{"write":"a"}]"#,
+                "it must be a table; write it like { write = { path =",
+            ),
+            (
+                r#"[{"ask":true}]"#,
+                "it must be a table; write it like { ask = { question =",
+            ),
         ] {
             let error = parse_script(script).unwrap_err().to_string();
             assert!(error.contains(words), "{script}: {error}");

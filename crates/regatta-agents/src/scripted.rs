@@ -1,7 +1,8 @@
 //! The scripted agent: it follows a script, without a model and without a key.
 //!
 //! It is a real program in a real workspace, so a newcomer can see everything work and every test
-//! has a predictable agent. This file performs the steps. A [`ClientChannel`] handles the communication:
+//! has a predictable agent. This file performs the steps. A [`ClientChannel`] handles the
+//! communication:
 //! `jsonl` prints one JSON object per line and reads nothing, and `acp` uses the Agent Client
 //! Protocol, so the agent can ask questions and be cancelled.
 
@@ -83,7 +84,12 @@ trait ClientChannel {
     /// Reports an event of a step.
     fn report(&mut self, step: usize, kind: &str, content: Value);
     /// Asks a person.
-    fn ask_person(&mut self, question: &str, choices: &[String], default: Option<&str>) -> Result<String, ScriptStop>;
+    fn ask_person(
+        &mut self,
+        question: &str,
+        choices: &[String],
+        default: Option<&str>,
+    ) -> Result<String, ScriptStop>;
     /// Asks a person for permission.
     fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop>;
     /// Prints a large amount of text.
@@ -98,10 +104,12 @@ trait ClientChannel {
 fn load_steps(script_file: Option<PathBuf>) -> Result<Vec<ScriptStep>, String> {
     let named = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
     let Some(file) = script_file.or_else(named) else {
-        let why = "The scripted agent has no script: give the task one (`script = [{say = \"hello\"}]` in its plan).";
+        let why = "The scripted agent has no script: give the task one (`script = [{say \
+            = \"hello\"}]` in its plan).";
         return Err(why.to_owned());
     };
-    let script = fs::read_to_string(&file).map_err(|error| format!("Could not read {}: {error}.", file.display()))?;
+    let script = fs::read_to_string(&file)
+        .map_err(|error| format!("Could not read {}: {error}.", file.display()))?;
     parse_script(&script).map_err(|error| error.to_string())
 }
 
@@ -126,7 +134,11 @@ impl ScriptRunner {
         })
     }
 
-    fn run_step(&mut self, step: &ScriptStep, voice: &mut dyn ClientChannel) -> Result<(), ScriptStop> {
+    fn run_step(
+        &mut self,
+        step: &ScriptStep,
+        voice: &mut dyn ClientChannel,
+    ) -> Result<(), ScriptStop> {
         self.step += 1;
         voice.check_cancelled()?;
         match step {
@@ -135,9 +147,15 @@ impl ScriptRunner {
                 self.last_message = Some(text.clone());
             }
             ScriptStep::Think(text) => voice.report(self.step, "think", json!({ "text": text })),
-            ScriptStep::Plan(entries) => voice.report(self.step, "plan", json!({ "entries": entries })),
-            ScriptStep::Tool { title, kind } => voice.report(self.step, "tool", json!({ "title": title, "tool": kind })),
-            ScriptStep::Call { tool, input, fails } => self.call_tool(tool, input, *fails, voice)?,
+            ScriptStep::Plan(entries) => {
+                voice.report(self.step, "plan", json!({ "entries": entries }))
+            }
+            ScriptStep::Tool { title, kind } => {
+                voice.report(self.step, "tool", json!({ "title": title, "tool": kind }))
+            }
+            ScriptStep::Call { tool, input, fails } => {
+                self.call_tool(tool, input, *fails, voice)?
+            }
             ScriptStep::Write { path, text } => self.write_file("write", path, text, voice)?,
             ScriptStep::Append { path, text } => {
                 let old = match fs::read_to_string(self.path_in_workspace(path)?) {
@@ -149,22 +167,37 @@ impl ScriptRunner {
                 self.write_file("append", path, &(old + text), voice)?;
             }
             ScriptStep::Replace { path, from, to } => {
-                let old = fs::read_to_string(self.path_in_workspace(path)?).map_err(|error| path_error("read", path, &error))?;
+                let old = fs::read_to_string(self.path_in_workspace(path)?)
+                    .map_err(|error| path_error("read", path, &error))?;
                 if from.is_empty() || !old.contains(from) {
                     let path = path.as_path().display();
-                    return Err(format!("Could not replace in {path}: {from:?} is not in it.").into());
+                    return Err(
+                        format!("Could not replace in {path}: {from:?} is not in it.").into(),
+                    );
                 }
                 self.write_file("replace", path, &old.replacen(from, to, 1), voice)?;
             }
             ScriptStep::Remove(removal) => self.remove_path(removal.path(), voice)?,
             ScriptStep::Run(command) => self.run_command(command, voice)?,
-            ScriptStep::Ask { question, choices, default } => {
-                voice.report(self.step, "ask", json!({ "question": question, "choices": choices }));
+            ScriptStep::Ask {
+                question,
+                choices,
+                default,
+            } => {
+                voice.report(
+                    self.step,
+                    "ask",
+                    json!({ "question": question, "choices": choices }),
+                );
                 let answer = voice.ask_person(question, choices, default.as_deref())?;
                 self.report_default_answer(&answer, voice);
             }
             ScriptStep::Permission(permission) => {
-                voice.report(self.step, "permission", json!({ "text": permission.what() }));
+                voice.report(
+                    self.step,
+                    "permission",
+                    json!({ "text": permission.what() }),
+                );
                 let allowed = voice.request_permission(permission)?;
                 self.report_default_answer(if allowed { "allow" } else { "deny" }, voice);
                 if !allowed {
@@ -172,10 +205,21 @@ impl ScriptRunner {
                 }
             }
             ScriptStep::Sleep(pause) => {
-                voice.report(self.step, "sleep", json!({ "seconds": pause.0.as_secs_f64() }));
+                voice.report(
+                    self.step,
+                    "sleep",
+                    json!({ "seconds": pause.0.as_secs_f64() }),
+                );
                 voice.sleep(pause.0)?;
             }
-            ScriptStep::Usage { input, output, cached, cost, used, size } => {
+            ScriptStep::Usage {
+                input,
+                output,
+                cached,
+                cost,
+                used,
+                size,
+            } => {
                 let mut content = json!({ "input": input, "output": output, "cost": cost });
                 if *cached > 0 {
                     content["cached"] = json!(cached);
@@ -196,29 +240,53 @@ impl ScriptRunner {
             ScriptStep::Crash(true) => std::process::exit(CRASH_EXIT_CODE),
             ScriptStep::RateLimit { reset_in } => {
                 let reset_in = reset_in.map(|it| it.0);
-                let when = reset_in.map_or_else(String::new, |it| format!(" Try again in {} ms.", it.as_millis()));
+                let when = reset_in.map_or_else(String::new, |it| {
+                    format!(" Try again in {} ms.", it.as_millis())
+                });
                 let reason = format!("429 Too Many Requests: the limit is used up.{when}");
-                return Err(ScriptStop::ProviderFailure { class: FailureClass::RateLimit, reason, reset_in });
+                return Err(ScriptStop::ProviderFailure {
+                    class: FailureClass::RateLimit,
+                    reason,
+                    reset_in,
+                });
             }
             ScriptStep::Fail(FailStep::Short(reason)) => return Err(reason.clone().into()),
-            ScriptStep::Fail(FailStep::Long { class, reason, reset_in }) => {
+            ScriptStep::Fail(FailStep::Long {
+                class,
+                reason,
+                reset_in,
+            }) => {
                 let reset_in = reset_in.map(|it| it.0);
-                return Err(ScriptStop::ProviderFailure { class: *class, reason: reason.clone(), reset_in });
+                return Err(ScriptStop::ProviderFailure {
+                    class: *class,
+                    reason: reason.clone(),
+                    reset_in,
+                });
             }
         }
         Ok(())
     }
 
     /// Calls one of Regatta's tools and prints the result.
-    fn call_tool(&mut self, tool: &str, input: &Value, fails: bool, voice: &mut dyn ClientChannel) -> Result<(), ScriptStop> {
+    fn call_tool(
+        &mut self,
+        tool: &str,
+        input: &Value,
+        fails: bool,
+        voice: &mut dyn ClientChannel,
+    ) -> Result<(), ScriptStop> {
         voice.report(self.step, "tool", json!({ "title": tool, "tool": "other" }));
         let Some(tools) = &self.tools else {
             return Err(format!("The agent has no tools, so it cannot call {tool}.").into());
         };
         let input = if input.is_null() { &json!({}) } else { input };
         match (tools.call(tool, input), fails) {
-            (Ok(text), false) | (Err(text), true) => voice.report(self.step, "say", json!({ "text": text })),
-            (Ok(text), true) => return Err(format!("{tool} should have failed, but it answered: {text}").into()),
+            (Ok(text), false) | (Err(text), true) => {
+                voice.report(self.step, "say", json!({ "text": text }))
+            }
+            (Ok(text), true) => {
+                return Err(format!("{tool} should have failed, but it answered: {text}").into());
+            }
             (Err(why), false) => return Err(why.into()),
         }
         Ok(())
@@ -226,21 +294,43 @@ impl ScriptRunner {
 
     fn report_default_answer(&self, answer: &str, voice: &mut dyn ClientChannel) {
         // If a person answered, the client knows the answer already and this event is not printed.
-        voice.report(self.step, "answer", json!({ "text": answer, "by": "the script's default" }));
+        voice.report(
+            self.step,
+            "answer",
+            json!({ "text": answer, "by": "the script's default" }),
+        );
     }
 
     /// Returns the path in the workspace. Refuses a path that a link leads out of the workspace
     /// (S6).
     fn path_in_workspace(&self, path: &RelativePath) -> Result<PathBuf, String> {
         let target = self.root.join(path.as_path());
-        let escape = || format!("Refused {}: a link in the path leads out of the workspace.", path.as_path().display());
+        let escape = || {
+            format!(
+                "Refused {}: a link in the path leads out of the workspace.",
+                path.as_path().display()
+            )
+        };
         // A link as the last component counts too, and so does a dangling link.
-        let there = target.ancestors().find(|it| it.symlink_metadata().is_ok()).ok_or_else(escape)?;
+        let there = target
+            .ancestors()
+            .find(|it| it.symlink_metadata().is_ok())
+            .ok_or_else(escape)?;
         let real = there.canonicalize().map_err(|_| escape())?;
-        if real.starts_with(&self.root) { Ok(target) } else { Err(escape()) }
+        if real.starts_with(&self.root) {
+            Ok(target)
+        } else {
+            Err(escape())
+        }
     }
 
-    fn write_file(&mut self, kind: &str, path: &RelativePath, text: &str, voice: &mut dyn ClientChannel) -> Result<(), String> {
+    fn write_file(
+        &mut self,
+        kind: &str,
+        path: &RelativePath,
+        text: &str,
+        voice: &mut dyn ClientChannel,
+    ) -> Result<(), String> {
         let target = self.path_in_workspace(path)?;
         let write = || -> io::Result<()> {
             target.parent().map_or(Ok(()), fs::create_dir_all)?;
@@ -251,15 +341,26 @@ impl ScriptRunner {
         Ok(())
     }
 
-    fn remove_path(&mut self, path: &RelativePath, voice: &mut dyn ClientChannel) -> Result<(), String> {
+    fn remove_path(
+        &mut self,
+        path: &RelativePath,
+        voice: &mut dyn ClientChannel,
+    ) -> Result<(), String> {
         // The link itself is removed and not its target, so only the parent directory counts.
         let target = self.root.join(path.as_path());
         let parent = target.parent().and_then(|it| it.canonicalize().ok());
         if !parent.is_some_and(|it| it.starts_with(&self.root)) {
-            return Err(format!("Refused to remove {}: it is not in the workspace.", path.as_path().display()));
+            return Err(format!(
+                "Refused to remove {}: it is not in the workspace.",
+                path.as_path().display()
+            ));
         }
         let is_dir = target.symlink_metadata().is_ok_and(|it| it.is_dir());
-        let removed = if is_dir { fs::remove_dir_all(&target) } else { fs::remove_file(&target) };
+        let removed = if is_dir {
+            fs::remove_dir_all(&target)
+        } else {
+            fs::remove_file(&target)
+        };
         removed.map_err(|error| path_error("remove", path, &error))?;
         self.on_path_changed("remove", path, voice);
         Ok(())
@@ -273,17 +374,27 @@ impl ScriptRunner {
         }
     }
 
-    fn run_command(&mut self, command: &str, voice: &mut dyn ClientChannel) -> Result<(), ScriptStop> {
+    fn run_command(
+        &mut self,
+        command: &str,
+        voice: &mut dyn ClientChannel,
+    ) -> Result<(), ScriptStop> {
         voice.report(self.step, "run", json!({ "text": command }));
-        let (mut child, output) =
-            start_command(command, &self.root).map_err(|error| format!("Could not run `{command}`: {error}."))?;
+        let (mut child, output) = start_command(command, &self.root)
+            .map_err(|error| format!("Could not run `{command}`: {error}."))?;
         let mut ended: Option<(Instant, io::Result<std::process::ExitStatus>)> = None;
         loop {
             match output.recv_timeout(POLL_INTERVAL) {
                 Ok(text) => voice.report(self.step, "output", json!({ "text": text })),
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
                 // A background process may hold the pipe forever.
-                Err(_) if ended.as_ref().is_some_and(|it| it.0.elapsed() >= OUTPUT_TIMEOUT) => break,
+                Err(_)
+                    if ended
+                        .as_ref()
+                        .is_some_and(|it| it.0.elapsed() >= OUTPUT_TIMEOUT) =>
+                {
+                    break;
+                }
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -303,17 +414,23 @@ impl ScriptRunner {
                 Ok(())
             }
             Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
-            Some((_, Err(error))) => Err(format!("`{command}` could not be waited for: {error}.").into()),
+            Some((_, Err(error))) => {
+                Err(format!("`{command}` could not be waited for: {error}.").into())
+            }
             None => Err(format!("`{command}` ended without an exit status.").into()),
         }
     }
 
     /// Writes the result file.
     fn write_result(&self, done: bool, detail: &str) -> Result<(), String> {
-        let Some(file) = std::env::var_os("REGATTA_RESULT").map(PathBuf::from) else { return Ok(()) };
+        let Some(file) = std::env::var_os("REGATTA_RESULT").map(PathBuf::from) else {
+            return Ok(());
+        };
         // A result that a step of the script has written stays; only the agent's own result is
         // replaced.
-        let others = fs::read(&file).ok().and_then(|it| serde_json::from_slice::<serde_json::Value>(&it).ok());
+        let others = fs::read(&file)
+            .ok()
+            .and_then(|it| serde_json::from_slice::<serde_json::Value>(&it).ok());
         if done && others.is_some_and(|it| it.get("scripted").is_none()) {
             return Ok(());
         }

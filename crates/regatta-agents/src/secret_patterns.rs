@@ -4,9 +4,15 @@ use crate::named_secrets;
 
 /// Returns every pair of bytes with which one of the shapes below may begin.
 pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
-    const OTHERS: &[[u8; 2]] = &[*b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A"];
-    let makers = ISSUER_PREFIXES.iter().map(|IssuerPrefix(prefix, ..)| [prefix.as_bytes()[0], prefix.as_bytes()[1]]);
-    makers.chain(OTHERS.iter().copied()).chain(named_secrets::FIRST_PAIRS.iter().copied())
+    const OTHERS: &[[u8; 2]] = &[
+        *b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A",
+    ];
+    let makers = ISSUER_PREFIXES
+        .iter()
+        .map(|IssuerPrefix(prefix, ..)| [prefix.as_bytes()[0], prefix.as_bytes()[1]]);
+    makers
+        .chain(OTHERS.iter().copied())
+        .chain(named_secrets::FIRST_PAIRS.iter().copied())
 }
 
 /// The position of a text that looks like a secret.
@@ -161,15 +167,20 @@ fn is_token(byte: u8) -> bool {
 /// Returns the text at this position that looks like a secret, if there is one.
 pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     let text = bytes.get(at..)?;
-    let shape = |(skip, length)| SecretMatch { start: at + skip, end: at + skip + length, continues: false };
+    let shape = |(skip, length)| SecretMatch {
+        start: at + skip,
+        end: at + skip + length,
+        continues: false,
+    };
     // A few bytes exclude nearly every text that is not a key.
     match text {
-        [b'-', b'-', b'-', ..] => {
-            private_key(text).map(|(length, goes_on)| SecretMatch { start: at, end: at + length, continues: goes_on })
-        }
-        [b'A' | b'a', b'U' | b'u', b'T' | b't', ..] | [b'B' | b'b', b'E' | b'e', b'A' | b'a', ..] => {
-            authorization_token(text).map(shape)
-        }
+        [b'-', b'-', b'-', ..] => private_key(text).map(|(length, goes_on)| SecretMatch {
+            start: at,
+            end: at + length,
+            continues: goes_on,
+        }),
+        [b'A' | b'a', b'U' | b'u', b'T' | b't', ..]
+        | [b'B' | b'b', b'E' | b'e', b'A' | b'a', ..] => authorization_token(text).map(shape),
         [b'e', b'y', b'J', ..] => json_web_token(bytes, at).map(shape),
         [b':', b'A', ..] => telegram_token(bytes, at).map(shape),
         _ => issued_key(bytes, at).map(shape),
@@ -189,21 +200,35 @@ fn issued_key(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     if !IS_ISSUER_PAIR[usize::from(first)][usize::from(second)] {
         return None;
     }
-    let alike = |maker: &&IssuerPrefix| maker.0.as_bytes()[0] == first && maker.0.as_bytes()[1] == second;
-    ISSUER_PREFIXES.iter().filter(alike).find_map(|IssuerPrefix(prefix, least, is, digit)| {
-        let behind = text.strip_prefix(prefix.as_bytes())?;
-        let length = run_length(behind, *is);
-        let fits = length >= *least && (!digit || behind[..length].iter().any(u8::is_ascii_digit));
-        (fits && is_word_start(bytes, at)).then_some((0, prefix.len() + length))
-    })
+    let alike =
+        |maker: &&IssuerPrefix| maker.0.as_bytes()[0] == first && maker.0.as_bytes()[1] == second;
+    ISSUER_PREFIXES
+        .iter()
+        .filter(alike)
+        .find_map(|IssuerPrefix(prefix, least, is, digit)| {
+            let behind = text.strip_prefix(prefix.as_bytes())?;
+            let length = run_length(behind, *is);
+            let fits =
+                length >= *least && (!digit || behind[..length].iter().any(u8::is_ascii_digit));
+            (fits && is_word_start(bytes, at)).then_some((0, prefix.len() + length))
+        })
 }
 
 /// Returns the token of a Telegram bot: a number, a colon and 35 characters that begin with `AA`.
 fn telegram_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
-    let digits = bytes[..at].iter().rev().take(12).take_while(|byte| byte.is_ascii_digit()).count();
+    let digits = bytes[..at]
+        .iter()
+        .rev()
+        .take(12)
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     let length = run_length(&bytes[at + 1..], is_word);
     let fits = (8..=10).contains(&digits) && (33..=40).contains(&length);
-    (fits && !bytes[..at - digits].last().is_some_and(u8::is_ascii_alphanumeric)).then_some((1, length))
+    (fits
+        && !bytes[..at - digits]
+            .last()
+            .is_some_and(u8::is_ascii_alphanumeric))
+    .then_some((1, length))
 }
 
 /// Returns a JSON web token: three words of base64, of which the first two are JSON objects.
@@ -213,16 +238,22 @@ fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         return None;
     }
     let head = run_length(text, is_word);
-    let body = text[head..].strip_prefix(b".").filter(|it| it.starts_with(b"eyJ")).map(|it| run_length(it, is_word))?;
-    let seal = text[head + 1 + body..].strip_prefix(b".").map(|it| run_length(it, is_word))?;
+    let body = text[head..]
+        .strip_prefix(b".")
+        .filter(|it| it.starts_with(b"eyJ"))
+        .map(|it| run_length(it, is_word))?;
+    let seal = text[head + 1 + body..]
+        .strip_prefix(b".")
+        .map(|it| run_length(it, is_word))?;
     (head >= 10 && body >= 10 && seal >= 8).then_some((0, head + body + seal + 2))
 }
 
 /// Returns the token of `Authorization: Bearer …`, or of `Bearer …` anywhere if the token does not
 /// look like a word.
 fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
-    let starts =
-        |text: &[u8], word: &str| text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word.as_bytes());
+    let starts = |text: &[u8], word: &str| {
+        text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word.as_bytes())
+    };
     let header = starts(text, "authorization");
     let mut at = if header { "authorization".len() } else { 0 };
     if header {
@@ -232,7 +263,15 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
         }
         at += gap;
     }
-    const SCHEMES: [&str; 7] = ["bearer", "basic", "token", "apikey", "digest", "negotiate", "key"];
+    const SCHEMES: [&str; 7] = [
+        "bearer",
+        "basic",
+        "token",
+        "apikey",
+        "digest",
+        "negotiate",
+        "key",
+    ];
     let scheme = SCHEMES.into_iter().find(|it| starts(&text[at..], it));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
@@ -259,7 +298,8 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let behind = text.strip_prefix(b"-----BEGIN ")?;
     let label = run_length(behind, |it| is_upper(it) || it == b' ');
     let armour = |text: &[u8], label: &[u8]| {
-        (label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK")) && text.starts_with(b"-----")
+        (label.ends_with(b"PRIVATE KEY") || label.ends_with(b"PRIVATE KEY BLOCK"))
+            && text.starts_with(b"-----")
     };
     if !armour(&behind[label..], &behind[..label]) {
         return None;
@@ -267,8 +307,13 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let head = b"-----BEGIN ".len() + label + 5;
     // The body with the escaped line ends of a string and the dashes of its headers, and then its
     // end if it is on this line.
-    let body = run_length(&text[head..], |it| it.is_ascii_alphanumeric() || b"+/=\\: ,\t-".contains(&it));
-    let Some(end) = text[head..head + body].windows(9).position(|it| it == b"-----END ") else {
+    let body = run_length(&text[head..], |it| {
+        it.is_ascii_alphanumeric() || b"+/=\\: ,\t-".contains(&it)
+    });
+    let Some(end) = text[head..head + body]
+        .windows(9)
+        .position(|it| it == b"-----END ")
+    else {
         return Some((head + body, true));
     };
     let end = head + end + b"-----END ".len();
@@ -280,17 +325,24 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
 /// Returns whether a line may be part of a private key that began on an earlier line.
 pub(crate) fn is_key_body(line: &str) -> bool {
     let line = line.trim();
-    let base64 = |word: &str| word.bytes().all(|it| it.is_ascii_alphanumeric() || b"+/=".contains(&it));
+    let base64 = |word: &str| {
+        word.bytes()
+            .all(|it| it.is_ascii_alphanumeric() || b"+/=".contains(&it))
+    };
     // A number or a mark may precede it, as `cat -n` and `diff` print.
     let mut words = line.split_ascii_whitespace().rev();
     line.starts_with("Proc-Type:")
         || line.starts_with("DEK-Info:")
-        || (words.next().is_none_or(base64) && words.next().is_none_or(|it| it.len() <= 8) && words.next().is_none())
+        || (words.next().is_none_or(base64)
+            && words.next().is_none_or(|it| it.len() <= 8)
+            && words.next().is_none())
 }
 
 /// Returns whether the text before this position does not make it the middle of a word.
 fn is_word_start(bytes: &[u8], at: usize) -> bool {
-    let Some(last) = at.checked_sub(1) else { return true };
+    let Some(last) = at.checked_sub(1) else {
+        return true;
+    };
     if !bytes[last].is_ascii_alphanumeric() {
         return true;
     }
@@ -302,5 +354,11 @@ fn is_word_start(bytes: &[u8], at: usize) -> bool {
 
 /// Returns whether an odd number of backslashes precedes this position.
 pub(crate) fn is_escaped(bytes: &[u8], at: usize) -> bool {
-    bytes[..at].iter().rev().take_while(|it| **it == b'\\').count() % 2 == 1
+    bytes[..at]
+        .iter()
+        .rev()
+        .take_while(|it| **it == b'\\')
+        .count()
+        % 2
+        == 1
 }

@@ -12,20 +12,20 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use regatta_core::ids::AttemptId;
 use regatta_core::agent_protocol::FailureClass;
-use regatta_engine::ports::agents::{AgentError, SessionSink, Exit, TranscriptLine, DriverVerdict};
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{AgentError, DriverVerdict, Exit, SessionSink, TranscriptLine};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::sandbox;
-use crate::driver::{Driver, JournalRecord, InputAction, JournalStream};
+use crate::adapter::{AgentsAdapter, RunPhase};
+use crate::driver::{Driver, InputAction, JournalRecord, JournalStream};
+use crate::errors;
 use crate::journal::JournalReader;
 use crate::process::poll_until;
 use crate::run_dir::RunDir;
+use crate::sandbox;
 use crate::shim::WakeupFd;
 use crate::shim_protocol::{self, ShimCommand, ShimReply};
-use crate::adapter::{AgentsAdapter, RunPhase};
-use crate::errors;
 
 /// The interval at which the session loop checks its other tasks while the program prints nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -98,7 +98,11 @@ impl<'a> SessionLoop<'a> {
             }
             // The exit is checked before the journal is read, so the journal is complete when there
             // is an exit.
-            let ended = if self.shim.is_none() { self.connect()? } else { None };
+            let ended = if self.shim.is_none() {
+                self.connect()?
+            } else {
+                None
+            };
             if !self.read_records()? {
                 return Ok(None);
             }
@@ -106,14 +110,20 @@ impl<'a> SessionLoop<'a> {
                 // In a sandbox, Regatta's own init process finds out that the program cannot be
                 // started.
                 let exit = match &exit {
-                    Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line) {
+                    Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line)
+                    {
                         Some(reason) => Exit::NotStarted(reason),
                         None => exit,
                     },
                     _ => exit,
                 };
                 let judged = self.driver.assess_exit(&exit);
-                return Ok(Some(DriverVerdict { exit, class: judged.class, detail: judged.detail, usage: judged.usage }));
+                return Ok(Some(DriverVerdict {
+                    exit,
+                    class: judged.class,
+                    detail: judged.detail,
+                    usage: judged.usage,
+                }));
             }
             self.send_next_input()?;
             self.report_silence();
@@ -125,7 +135,10 @@ impl<'a> SessionLoop<'a> {
     fn connect(&mut self) -> Result<Option<Exit>, AgentError> {
         match self.adapter.settled_phase(&self.dir)? {
             RunPhase::Ended(exit) => Ok(Some(exit)),
-            RunPhase::Vanished => self.adapter.conclude_vanished(&self.dir, Duration::ZERO).map(Some),
+            RunPhase::Vanished => self
+                .adapter
+                .conclude_vanished(&self.dir, Duration::ZERO)
+                .map(Some),
             RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "was not there")),
             RunPhase::Running(..) => {
                 // A shim that is just ending refuses the connection; the next round reads its
@@ -138,8 +151,10 @@ impl<'a> SessionLoop<'a> {
 
     /// Reads all available records. Returns whether the sink wants to go on.
     fn read_records(&mut self) -> Result<bool, AgentError> {
-        while let Some(record) =
-            self.reader.next_record().map_err(|error| errors::file_error("read the journal in", &self.dir.0, error))?
+        while let Some(record) = self
+            .reader
+            .next_record()
+            .map_err(|error| errors::file_error("read the journal in", &self.dir.0, error))?
         {
             self.last_record = record.position;
             match record.stream {
@@ -148,7 +163,9 @@ impl<'a> SessionLoop<'a> {
                     self.sent_inputs += 1;
                     self.last_output = Instant::now();
                 }
-                JournalStream::InEnd => (self.sent_inputs, self.has_input_ended) = (self.sent_inputs + 1, true),
+                JournalStream::InEnd => {
+                    (self.sent_inputs, self.has_input_ended) = (self.sent_inputs + 1, true)
+                }
                 JournalStream::Out | JournalStream::Err => {
                     if record.stream == JournalStream::Err {
                         self.last_error_line.clone_from(&record.line);
@@ -163,7 +180,9 @@ impl<'a> SessionLoop<'a> {
             for said in self.driver.on_record(&record) {
                 self.sink.on_event(record.position, said);
             }
-            if record.position.is_multiple_of(RECORDS_PER_SINK_CHECK) && !self.sink.should_continue() {
+            if record.position.is_multiple_of(RECORDS_PER_SINK_CHECK)
+                && !self.sink.should_continue()
+            {
                 return Ok(false);
             }
         }
@@ -175,11 +194,15 @@ impl<'a> SessionLoop<'a> {
         if self.pending_input.is_some_and(|it| it <= self.sent_inputs) {
             self.pending_input = None;
         }
-        let Some(line) = &mut self.shim else { return Ok(()) };
+        let Some(line) = &mut self.shim else {
+            return Ok(());
+        };
         if self.pending_input.is_some() || self.has_input_ended {
             return Ok(());
         }
-        let Some(say) = self.driver.next_input(&self.sink.desired_input()) else { return Ok(()) };
+        let Some(say) = self.driver.next_input(&self.sink.desired_input()) else {
+            return Ok(());
+        };
         let k = self.sent_inputs + 1;
         let command = match say {
             InputAction::Line(line) => ShimCommand::SendLine { number: k, line },
@@ -200,10 +223,19 @@ impl<'a> SessionLoop<'a> {
 
     /// Reports to the sink when the program has been silent for too long.
     fn report_silence(&mut self) {
-        let (since, most) = (self.last_output.elapsed(), self.adapter.silence_timeout.min(self.sink.silence_threshold()));
+        let (since, most) = (
+            self.last_output.elapsed(),
+            self.adapter
+                .silence_timeout
+                .min(self.sink.silence_threshold()),
+        );
         // The silence is reported repeatedly, because the reason that excused the first report may
         // be gone.
-        if since >= most && self.silence_reported.is_none_or(|it| it.elapsed() >= most / 4) {
+        if since >= most
+            && self
+                .silence_reported
+                .is_none_or(|it| it.elapsed() >= most / 4)
+        {
             self.silence_reported = Some(Instant::now());
             self.sink.on_silence(Some(since));
         }
@@ -215,14 +247,27 @@ impl<'a> SessionLoop<'a> {
         if matches!(attached, Some(Err(_))) {
             self.shim = None;
         }
-        let patience = if self.shim.is_some() { POLL_INTERVAL } else { RECONNECT_DELAY };
+        let patience = if self.shim.is_some() {
+            POLL_INTERVAL
+        } else {
+            RECONNECT_DELAY
+        };
         let mut fds = vec![PollFd::new(&self.wakeup.0, PollFlags::IN)];
-        fds.extend(self.shim.as_ref().map(|it| PollFd::new(&it.stream, PollFlags::IN)));
+        fds.extend(
+            self.shim
+                .as_ref()
+                .map(|it| PollFd::new(&it.stream, PollFlags::IN)),
+        );
         // The result does not matter, because the next round checks everything again.
         let _ = poll_until(&mut fds, Some(Instant::now() + patience));
         let heard = fds.get(1).is_some_and(|it| !it.revents().is_empty());
         self.wakeup.clear();
-        if heard && self.shim.as_mut().is_some_and(|it| it.read_pending_replies().is_err()) {
+        if heard
+            && self
+                .shim
+                .as_mut()
+                .is_some_and(|it| it.read_pending_replies().is_err())
+        {
             self.shim = None;
         }
     }
@@ -231,7 +276,12 @@ impl<'a> SessionLoop<'a> {
 /// Returns the verdict on a program of which only the exit is known.
 pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
     let class = (exit != Exit::Code(0)).then_some(FailureClass::Crashed);
-    DriverVerdict { exit, class, detail: String::new(), usage: vec![] }
+    DriverVerdict {
+        exit,
+        class,
+        detail: String::new(),
+        usage: vec![],
+    }
 }
 
 /// A connection to a shim.
@@ -246,7 +296,11 @@ impl ShimConnection {
     fn open(dir: &RunDir) -> io::Result<ShimConnection> {
         let stream = shim_protocol::connect(dir)?;
         stream.set_nonblocking(true)?;
-        Ok(ShimConnection { stream, received: vec![], is_attached: false })
+        Ok(ShimConnection {
+            stream,
+            received: vec![],
+            is_attached: false,
+        })
     }
 
     fn send(&mut self, command: &ShimCommand) -> io::Result<()> {
@@ -257,7 +311,10 @@ impl ShimConnection {
                 Ok(length) => left = &left[length..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !poll_until(&mut [PollFd::new(&self.stream, PollFlags::OUT)], Some(deadline))? {
+                    if !poll_until(
+                        &mut [PollFd::new(&self.stream, PollFlags::OUT)],
+                        Some(deadline),
+                    )? {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                 }
@@ -283,7 +340,10 @@ impl ShimConnection {
             if let Some(reply) = self.next_reply()? {
                 return Ok(reply);
             }
-            if !poll_until(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(deadline))? {
+            if !poll_until(
+                &mut [PollFd::new(&self.stream, PollFlags::IN)],
+                Some(deadline),
+            )? {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.read_more()?;
@@ -305,7 +365,14 @@ impl ShimConnection {
                 self.received.extend_from_slice(&piece[..length]);
                 Ok(())
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(()),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) =>
+            {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
@@ -354,11 +421,21 @@ pub(crate) const MAX_CURSORS: usize = 16;
 const MAX_READ_BYTES: usize = 4 << 20;
 
 /// Takes the kept cursor that stopped at this record, if there is one.
-fn take_cursor(adapter: &AgentsAdapter, attempt: AttemptId, from: u64, plain: bool) -> Option<TranscriptCursor> {
+fn take_cursor(
+    adapter: &AgentsAdapter,
+    attempt: AttemptId,
+    from: u64,
+    plain: bool,
+) -> Option<TranscriptCursor> {
     let mut cursors = adapter.cursors();
-    let fits = |it: &TranscriptCursor| it.attempt == attempt && it.next_record == from && it.records_only == plain;
+    let fits = |it: &TranscriptCursor| {
+        it.attempt == attempt && it.next_record == from && it.records_only == plain
+    };
     let found = cursors.iter().position(fits).map(|it| cursors.remove(it));
-    found.map(|it| TranscriptCursor { generation: adapter.cursor_generation(), ..it })
+    found.map(|it| TranscriptCursor {
+        generation: adapter.cursor_generation(),
+        ..it
+    })
 }
 
 /// Reads a part of a transcript by replaying the journal to a new driver.
@@ -375,19 +452,35 @@ pub(crate) fn read_transcript(
         None => {
             let restarts = adapter.cursor_generation();
             let driver = adapter.restore_driver(&dir)?;
-            TranscriptCursor { attempt, next_record: 1, records_only: false, reader: JournalReader::new(&dir.0), driver, generation: restarts }
+            TranscriptCursor {
+                attempt,
+                next_record: 1,
+                records_only: false,
+                reader: JournalReader::new(&dir.0),
+                driver,
+                generation: restarts,
+            }
         }
     };
     let (mut lines, mut bytes) = (Vec::new(), 0);
     while lines.len() < limit
         && bytes < MAX_READ_BYTES
-        && let Some(record) = cursor.reader.next_record().map_err(|error| errors::file_error("read the journal in", &dir.0, error))?
+        && let Some(record) = cursor
+            .reader
+            .next_record()
+            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))?
     {
         cursor.next_record = record.position + 1;
-        let said = cursor.driver.as_mut().map_or_else(Vec::new, |it| it.on_record(&record));
+        let said = cursor
+            .driver
+            .as_mut()
+            .map_or_else(Vec::new, |it| it.on_record(&record));
         if record.position >= from {
             bytes += record.line.len();
-            lines.push(TranscriptLine { record, events: said });
+            lines.push(TranscriptLine {
+                record,
+                events: said,
+            });
         }
     }
     // A cursor from before the program began has no driver yet and must not be kept.
@@ -413,7 +506,14 @@ pub(crate) fn read_records(
         None => {
             let restarts = adapter.cursor_generation();
             let reader = JournalReader::from_record(&dir.0, from).map_err(failed)?;
-            TranscriptCursor { attempt, next_record: from, records_only: true, reader, driver: None, generation: restarts }
+            TranscriptCursor {
+                attempt,
+                next_record: from,
+                records_only: true,
+                reader,
+                driver: None,
+                generation: restarts,
+            }
         }
     };
     let (mut records, mut bytes) = (Vec::new(), 0);
@@ -429,7 +529,11 @@ pub(crate) fn read_records(
 }
 
 /// Reads plain records from number `from`, without a driver's events and without a limit of bytes.
-pub(crate) fn read_all_records(dir: &RunDir, from: u64, limit: usize) -> io::Result<Vec<JournalRecord>> {
+pub(crate) fn read_all_records(
+    dir: &RunDir,
+    from: u64,
+    limit: usize,
+) -> io::Result<Vec<JournalRecord>> {
     let mut reader = JournalReader::from_record(&dir.0, from)?;
     let mut records = Vec::new();
     while records.len() < limit

@@ -24,22 +24,34 @@ use crate::run_dir::RunDir;
 pub(crate) enum ShimCommand {
     /// Ends the process tree: asks its processes to end, and kills them after the grace period.
     Stop { grace_ms: u64 },
-    /// Sends this line to the program. `number` is its number, counted from 1, among all input including
-    /// the end of the input. A number that was accepted before is ignored, so a daemon that
-    /// reconnects cannot send a line twice.
+    /// Sends this line to the program. `number` is its number, counted from 1, among all input
+    /// including the end of the input. A number that was accepted before is ignored, so a daemon
+    /// that reconnects cannot send a line twice.
     #[serde(rename = "say")]
-    SendLine { #[serde(rename = "k")] number: u64, line: String },
+    SendLine {
+        #[serde(rename = "k")]
+        number: u64,
+        line: String,
+    },
     /// Closes the program's input. The close has a number too.
     #[serde(rename = "close")]
-    CloseInput { #[serde(rename = "k")] number: u64 },
+    CloseInput {
+        #[serde(rename = "k")]
+        number: u64,
+    },
     /// Asks for a reply as soon as the journal has a record after number `after`.
     #[serde(rename = "attach")]
-    AwaitRecord { #[serde(rename = "seen")] after: u64 },
+    AwaitRecord {
+        #[serde(rename = "seen")]
+        after: u64,
+    },
 }
 
 impl ShimCommand {
     pub(crate) fn stop_after(grace: Duration) -> ShimCommand {
-        ShimCommand::Stop { grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX) }
+        ShimCommand::Stop {
+            grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+        }
     }
 
     pub(crate) fn to_line(&self) -> io::Result<Vec<u8>> {
@@ -53,7 +65,8 @@ impl ShimCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "it")]
 pub(crate) enum ShimReply {
-    /// The command is done or certainly will be. A [`ShimCommand::SendLine`] was accepted now or before.
+    /// The command is done or certainly will be. A [`ShimCommand::SendLine`] was accepted now or
+    /// before.
     Ok,
     /// The program does not read the input that is already queued; the daemon should ask again
     /// later.
@@ -61,7 +74,10 @@ pub(crate) enum ShimReply {
     /// The program's input is closed.
     Closed,
     /// The journal has grown to this record number.
-    Grew { #[serde(rename = "n")] record: u64 },
+    Grew {
+        #[serde(rename = "n")]
+        record: u64,
+    },
     /// The command cannot be done, for this reason.
     Refused { why: String },
 }

@@ -11,11 +11,31 @@ pub struct Guide {
 
 /// All guides, in the order in which an agent needs them.
 pub const GUIDES: [Guide; 5] = [
-    Guide { name: "triage", title: "What to do next", text: TRIAGE_GUIDE },
-    Guide { name: "start", title: "Starting on a task", text: START_GUIDE },
-    Guide { name: "finish", title: "Finishing a task", text: FINISH_GUIDE },
-    Guide { name: "landing", title: "Landing by hand, beside others", text: LANDING_GUIDE },
-    Guide { name: "lead", title: "Leading a mission", text: LEAD_GUIDE },
+    Guide {
+        name: "triage",
+        title: "What to do next",
+        text: TRIAGE_GUIDE,
+    },
+    Guide {
+        name: "start",
+        title: "Starting on a task",
+        text: START_GUIDE,
+    },
+    Guide {
+        name: "finish",
+        title: "Finishing a task",
+        text: FINISH_GUIDE,
+    },
+    Guide {
+        name: "landing",
+        title: "Landing by hand, beside others",
+        text: LANDING_GUIDE,
+    },
+    Guide {
+        name: "lead",
+        title: "Leading a mission",
+        text: LEAD_GUIDE,
+    },
 ];
 
 /// Returns the guide with that name; upper and lower case do not matter.
@@ -97,8 +117,16 @@ mod tests {
     fn guides_are_found_by_name_and_are_short() {
         for guide in GUIDES {
             assert_eq!(find_guide(&guide.name.to_uppercase()), Some(&guide));
-            assert!(guide.text.starts_with("# ") && guide.text.len() < 4_000, "{}", guide.name);
-            assert!(guide.text.lines().all(|it| it.len() <= 130), "{}", guide.name);
+            assert!(
+                guide.text.starts_with("# ") && guide.text.len() < 4_000,
+                "{}",
+                guide.name
+            );
+            assert!(
+                guide.text.lines().all(|it| it.len() <= 130),
+                "{}",
+                guide.name
+            );
         }
     }
 }

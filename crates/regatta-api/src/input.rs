@@ -1,20 +1,22 @@
-//! Inputs of the verbs. Unknown fields are an error, so that a misspelled field is never silently ignored.
+//! Inputs of the verbs. Unknown fields are an error, so that a misspelled field is never silently
+//! ignored.
 
 use regatta_core::agent::{Profile, Role};
+use regatta_core::agent_protocol::{RequestAnswer, ToolKind};
 use regatta_core::approval::AnswerScope;
 use regatta_core::claim::ClaimMode;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId, TeamName,
+    AgentName, ApprovalId, AttemptId, BranchName, ClaimId, MessageId, ProjectName, RuleId, TaskId,
+    TeamName,
 };
 use regatta_core::mission;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
-use regatta_core::agent_protocol::{RequestAnswer, ToolKind};
-use regatta_core::task::{EditTask, Expects, AssignMode, IssueType, TaskStatus, Validation};
+use regatta_core::task::{AssignMode, EditTask, Expects, IssueType, TaskStatus, Validation};
 use regatta_core::{budget, policy};
 use serde::{Deserialize, Serialize};
 
-use crate::verb::TokenScope as TokenScope;
+use crate::verb::TokenScope;
 
 mod messages; // the bus and the hooks
 
@@ -41,8 +43,8 @@ inputs! {
         /// Only what changed since the work was last sent back.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")] since_review: bool,
     }
-    /// Selects the graph: a mission, or a task with its neighbours, as a person types the id. Without an
-    /// id, all tasks of one project or of all projects.
+    /// Selects the graph: a mission, or a task with its neighbours, as a person types the id.
+    /// Without an id, all tasks of one project or of all projects.
     GraphInput { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
     AgentNameInput { name: AgentName }
     ProjectNameInput { name: ProjectName }
@@ -67,7 +69,8 @@ inputs! {
         #[serde(default)] retry_most_ms: Option<u64>,
         /// Time for stopped programs to end by themselves.
         #[serde(default)] shutdown_ms: Option<u64>,
-        /// Mebibytes of memory that must be free for each attempt that starts; 0 turns the check off.
+        /// Mebibytes of memory that must be free for each attempt that starts; 0 turns the check
+        /// off.
         #[serde(default)] attempt_memory_mb: Option<u64>,
         #[serde(default)] attempt_disk_mb: Option<u64>,
     }
@@ -188,8 +191,8 @@ inputs! {
         #[serde(default)] provider: Option<String>,
         /// The scripted agent's steps.
         #[serde(default)] script: Option<serde_json::Value>,
-        /// A command that runs after its checks have passed and before its work is submitted. An exit code other than 0
-        /// fails the task.
+        /// A command that runs after its checks have passed and before its work is submitted. An
+        /// exit code other than 0 fails the task.
         #[serde(default)] ratchet: Option<Vec<String>>,
         #[serde(default)] alias: Option<String>,
         #[serde(default)] backlog: bool,
@@ -217,7 +220,8 @@ inputs! {
         /// Creates a workspace for the attempt. Without a workspace the attempt can only report,
         /// and a poll costs next to nothing; a task that expects a change gets a workspace anyway.
         #[serde(default = "yes")] workspace: bool,
-        /// A person does the work, in the name of an agent whose program Regatta would otherwise run.
+        /// A person does the work, in the name of an agent whose program Regatta would otherwise
+        /// run.
         #[serde(default)] by_hand: bool,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
@@ -280,7 +284,8 @@ inputs! {
         #[serde(default)] budget: budget::Ceiling,
         #[serde(default = "five")] max_workers: u32,
         #[serde(default)] mode: mission::StartMode,
-        /// Run tasks at the same time even if their manifests overlap; the landing queue merges them.
+        /// Run tasks at the same time even if their manifests overlap; the landing queue merges
+        /// them.
         #[serde(default)] isolate: bool,
         /// Land the work of each wave as one commit; needs waves.
         #[serde(default)] wave_commits: bool,
@@ -460,7 +465,8 @@ pub struct RunnerCallResult {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// The faulty part of the set-up, if a person must change something before the call can succeed.
+    /// The faulty part of the set-up, if a person must change something before the call can
+    /// succeed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }

@@ -1,14 +1,16 @@
 //! The data of the web page: each entity whole, as the live stream sends it.
 //!
-//! The page computes no status. This module supplies the state of each lane, the actions that are possible on each
-//! item, and the shell command of each action; the page draws them.
+//! The page computes no status. This module supplies the state of each lane, the actions that are
+//! possible on each item, and the shell command of each action; the page draws them.
 
 use regatta_core::agent::Capacity;
 use regatta_core::attempt::Attempt;
 use regatta_core::budget;
-use regatta_core::cost::{ProviderBand, CapForecast};
-use regatta_core::ids::{AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId};
+use regatta_core::cost::{CapForecast, ProviderBand};
 use regatta_core::file_map::FolderCell;
+use regatta_core::ids::{
+    AgentName, AttemptId, CommitId, LandingId, MemberName, MissionId, ProjectName, TaskId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::team::TeamView;
@@ -66,7 +68,8 @@ pub struct DoctorView {
     pub providers: Vec<ProviderProgram>,
 }
 
-/// The state of a lane, a task or a stretch of time. Each state has one glyph and one colour on the page.
+/// The state of a lane, a task or a stretch of time. Each state has one glyph and one colour on the
+/// page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -104,7 +107,8 @@ pub struct PageAction {
     /// JSON pointer to the place of a required text in the input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// Fields of the required text: the restricted JSON Schema that an agent sent. The text is then a JSON object.
+    /// Fields of the required text: the restricted JSON Schema that an agent sent. The text is then
+    /// a JSON object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<serde_json::Value>,
     /// A value that the person can choose; without a choice the input's own value counts.
@@ -169,7 +173,8 @@ pub struct FleetSummaryView {
     pub version: String,
     /// Actions on a text that a person writes to the whole team; the first is the default.
     pub composers: Vec<PageAction>,
-    /// Number of all tasks since the beginning. The topic `tasks` has the open tasks and the latest that ended.
+    /// Number of all tasks since the beginning. The topic `tasks` has the open tasks and the latest
+    /// that ended.
     #[serde(default)]
     pub tasks: u64,
 }
@@ -400,7 +405,8 @@ pub struct ProjectFilesView {
     pub project: ProjectName,
     /// As a tree; files with more than one claimant come first.
     pub folders: Vec<FolderCell>,
-    /// In words: the number of held and wanted files, of changes that landed today, and of overlaps.
+    /// In words: the number of held and wanted files, of changes that landed today, and of
+    /// overlaps.
     pub text: String,
     pub radar: regatta_core::collision_forecast::CollisionForecast,
 }

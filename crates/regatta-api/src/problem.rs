@@ -1,6 +1,7 @@
-//! The error that every interface returns: a code for programs, a sentence and a next step for people (RFC 9457).
+//! The error that every interface returns: a code for programs, a sentence and a next step for
+//! people (RFC 9457).
 
-use regatta_core::refusal::{RefusalClass, Refusal};
+use regatta_core::refusal::{Refusal, RefusalClass};
 use serde::{Deserialize, Serialize};
 
 /// A problem document.
@@ -24,8 +25,20 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub fn new(status: u16, code: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
-        Problem { status, code: code.into(), message: message.into(), hint: hint.into(), retryable: false, about: None }
+    pub fn new(
+        status: u16,
+        code: &str,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            status,
+            code: code.into(),
+            message: message.into(),
+            hint: hint.into(),
+            retryable: false,
+            about: None,
+        }
     }
 
     /// Returns the document as it is sent over HTTP. It repeats the fields under the names of RFC
@@ -58,10 +71,16 @@ impl Problem {
 
     pub(crate) fn no_such_verb(name: &str) -> Problem {
         let name: String = name.chars().take(60).collect();
-        Problem::new(404, "no_such_verb", format!("there is no verb {name:?}"), "see them all: regatta schema")
+        Problem::new(
+            404,
+            "no_such_verb",
+            format!("there is no verb {name:?}"),
+            "see them all: regatta schema",
+        )
     }
 
-    /// Returns the exit code of a command that ends with this problem; see `regatta help exit-codes`.
+    /// Returns the exit code of a command that ends with this problem; see `regatta help
+    /// exit-codes`.
     pub fn exit_code(&self) -> u8 {
         match (self.code.as_str(), self.status) {
             ("timed_out", _) => 124,
@@ -116,10 +135,32 @@ mod tests {
     fn refusals_have_their_status_and_exit_code() {
         let code = |it: Refusal| (Problem::from(&it).status, Problem::from(&it).exit_code());
         assert_eq!(code(Refusal::ClaimHeld { holders: vec![] }), (409, 5));
-        assert_eq!(code(Refusal::StaleClaimToken { claim: ClaimId(1) }), (409, 5));
-        assert_eq!(code(Refusal::AtCapacity { agent: AgentName::new("a").unwrap(), running: 3, max: 3 }), (409, 1));
+        assert_eq!(
+            code(Refusal::StaleClaimToken { claim: ClaimId(1) }),
+            (409, 5)
+        );
+        assert_eq!(
+            code(Refusal::AtCapacity {
+                agent: AgentName::new("a").unwrap(),
+                running: 3,
+                max: 3
+            }),
+            (409, 1)
+        );
         assert_eq!(code(Refusal::NoSuchTask { task: TaskId(1) }), (404, 1));
-        assert_eq!(code(Refusal::Finished { task: TaskId(1), status: TaskStatus::Completed }), (409, 1));
-        assert_eq!(code(Refusal::Invalid { what: String::new(), hint: String::new() }), (400, 2));
+        assert_eq!(
+            code(Refusal::Finished {
+                task: TaskId(1),
+                status: TaskStatus::Completed
+            }),
+            (409, 1)
+        );
+        assert_eq!(
+            code(Refusal::Invalid {
+                what: String::new(),
+                hint: String::new()
+            }),
+            (400, 2)
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an answer.
+//! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an
+//! answer.
 //!
 //! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes it from the types, and
-//! that test fails while the file and the types differ. The program only reads the file, so that a build does not have
-//! to compile the derived schemas of 500 types (ADR 21).
+//! that test fails while the file and the types differ. The program only reads the file, so that a
+//! build does not have to compile the derived schemas of 500 types (ADR 21).
 
 #[cfg(feature = "schema")]
 mod derive;
@@ -48,9 +49,15 @@ pub fn schema_of(kind: &str) -> Option<Value> {
     let mut schema = parse(schemas.kinds.get(kind)?);
     let (mut needed, mut found) = (referenced_definitions(&schema), Map::new());
     while let Some(name) = needed.pop_first() {
-        let Some(definition) = schemas.definitions.get(name.as_str()) else { continue };
+        let Some(definition) = schemas.definitions.get(name.as_str()) else {
+            continue;
+        };
         let definition = parse(definition);
-        needed.extend(referenced_definitions(&definition).into_iter().filter(|next| *next != name && !found.contains_key(next)));
+        needed.extend(
+            referenced_definitions(&definition)
+                .into_iter()
+                .filter(|next| *next != name && !found.contains_key(next)),
+        );
         found.insert(name, definition);
     }
     if !found.is_empty() {
@@ -66,7 +73,12 @@ pub fn settings_schema() -> Value {
 
 /// Returns every kind that [`of`] knows.
 pub fn all_kinds() -> Vec<String> {
-    schemas().kinds.keys().filter(|kind| **kind != SETTINGS_KIND).map(|kind| (*kind).to_owned()).collect()
+    schemas()
+        .kinds
+        .keys()
+        .filter(|kind| **kind != SETTINGS_KIND)
+        .map(|kind| (*kind).to_owned())
+        .collect()
 }
 
 /// Returns the names of the definitions that a schema refers to.
@@ -76,7 +88,10 @@ fn referenced_definitions(schema: &Value) -> BTreeSet<String> {
     while let Some(value) = open.pop() {
         match value {
             Value::Object(fields) => {
-                let to = fields.get("$ref").and_then(Value::as_str).and_then(|to| to.strip_prefix(DEFINITION_PREFIX));
+                let to = fields
+                    .get("$ref")
+                    .and_then(Value::as_str)
+                    .and_then(|to| to.strip_prefix(DEFINITION_PREFIX));
                 found.extend(to.map(str::to_owned));
                 open.extend(fields.values());
             }
@@ -87,13 +102,17 @@ fn referenced_definitions(schema: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Returns a schema in which each reference to a definition is what `target` makes of the definition's name.
+/// Returns a schema in which each reference to a definition is what `target` makes of the
+/// definition's name.
 pub(crate) fn map_references(schema: Value, target: &mut dyn FnMut(&str) -> String) -> Value {
     match schema {
         Value::Object(fields) => {
             let mut mapped = Map::new();
             for (name, value) in fields {
-                let definition = value.as_str().filter(|_| name == "$ref").and_then(|to| to.strip_prefix(DEFINITION_PREFIX));
+                let definition = value
+                    .as_str()
+                    .filter(|_| name == "$ref")
+                    .and_then(|to| to.strip_prefix(DEFINITION_PREFIX));
                 let value = match definition {
                     Some(definition) => Value::String(target(definition)),
                     None => map_references(value, target),
@@ -102,7 +121,12 @@ pub(crate) fn map_references(schema: Value, target: &mut dyn FnMut(&str) -> Stri
             }
             Value::Object(mapped)
         }
-        Value::Array(items) => Value::Array(items.into_iter().map(|item| map_references(item, target)).collect()),
+        Value::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .map(|item| map_references(item, target))
+                .collect(),
+        ),
         other => other,
     }
 }
@@ -120,7 +144,10 @@ mod tests {
             let names: BTreeSet<String> = definitions.keys().cloned().collect();
             assert_eq!(names, referenced_definitions(&schema), "{kind}");
         }
-        assert!(VERBS.iter().all(|verb| schema_of(verb.name).is_some()), "every verb has a schema of its input");
+        assert!(
+            VERBS.iter().all(|verb| schema_of(verb.name).is_some()),
+            "every verb has a schema of its input"
+        );
         assert!(settings_schema()["properties"]["landing"].is_object());
         assert_eq!(schema_of("no.such.kind"), None);
     }

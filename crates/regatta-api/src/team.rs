@@ -1,12 +1,12 @@
 //! Inputs and views of the verbs of teams.
 //!
-//! The list shows [`TeamSummary`]. The detail shows the same summary beside three separate records: the desired, the
-//! resolved and the live state.
+//! The list shows [`TeamSummary`]. The detail shows the same summary beside three separate records:
+//! the desired, the resolved and the live state.
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, MemberName, TaskId, TeamName};
-use regatta_core::launch::{self, TeamLaunch, MemberActivity, TeamSummary};
-use regatta_core::team::{TeamBackup, EditTeam, Team};
+use regatta_core::launch::{self, MemberActivity, TeamLaunch, TeamSummary};
+use regatta_core::team::{EditTeam, Team, TeamBackup};
 use serde::{Deserialize, Serialize};
 
 use crate::input::inputs;
@@ -78,21 +78,29 @@ pub struct TeamView {
 }
 
 impl TeamView {
-    /// Builds the view of a team; `silent` returns the milliseconds since an attempt's program last wrote something.
+    /// Builds the view of a team; `silent` returns the milliseconds since an attempt's program last
+    /// wrote something.
     pub fn new(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
         let resolved = launch::latest_launch(board, team);
-        let live = resolved.map(|it| &it.members).into_iter().flatten().map(|it| {
-            let session = it.attempt.filter(|id| board.attempts.contains_key(id));
-            let silent_ms = session.and_then(&silent);
-            let works = board.attempts.values().filter(|at| at.agent == it.agent && at.session_of.is_none());
-            MemberLiveView {
-                name: it.name.clone(),
-                live: launch::activity(board, it, silent_ms),
-                session,
-                tasks: works.map(|it| it.task).collect(),
-                silent_ms,
-            }
-        });
+        let live = resolved
+            .map(|it| &it.members)
+            .into_iter()
+            .flatten()
+            .map(|it| {
+                let session = it.attempt.filter(|id| board.attempts.contains_key(id));
+                let silent_ms = session.and_then(&silent);
+                let works = board
+                    .attempts
+                    .values()
+                    .filter(|at| at.agent == it.agent && at.session_of.is_none());
+                MemberLiveView {
+                    name: it.name.clone(),
+                    live: launch::activity(board, it, silent_ms),
+                    session,
+                    tasks: works.map(|it| it.task).collect(),
+                    silent_ms,
+                }
+            });
         TeamView {
             summary: launch::summary(board, team),
             live: live.collect(),

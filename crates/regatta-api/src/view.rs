@@ -4,44 +4,47 @@ mod bridge; // conversations and bridges
 mod cost; // cost, and the work that it paid for
 mod graph; // dependency graphs with their layout
 mod inbox; // the inbox
+mod messages;
 mod mission; // missions
-mod why; // why something waits, and its history
 mod queue; // the landing queue and its batches
 mod replay; // replays of missions
-mod messages; // the bus and the hooks
+mod why; // why something waits, and its history // the bus and the hooks
 
 use regatta_core::agent::{self, Agent, Capacity};
+use regatta_core::agent_protocol::RequestContent;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
 use regatta_core::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
 use regatta_core::event::Recorded;
-use regatta_core::start_gates::{self, GateResult, GateVerdict};
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, MissionId, Now, ProjectName, TaskId, WaitId,
+    AgentName, ApprovalId, AttemptId, ClaimId, CommitId, MissionId, Now, ProjectName, TaskId,
+    WaitId,
 };
-use regatta_core::task_timeline::TaskTimeline;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::refusal::ClaimHolder;
 use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope_escape::{self, ScopeEscape};
-use regatta_core::agent_protocol::RequestContent;
-use regatta_core::task::{TaskStatus, Task};
+use regatta_core::start_gates::{self, GateResult, GateVerdict};
+use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task_timeline::TaskTimeline;
 use regatta_core::{approval, budget, file_map, provider_outage};
 use serde::{Deserialize, Serialize};
 
-use crate::verb::TokenScope as TokenScope;
+use crate::verb::TokenScope;
 
-pub use bridge::{BridgeView, ConversationLineView, BridgeHealthView};
-pub use cost::{SpendResultsView, CostRow, CostTable, CostView, LandedLinesView, forecast_text, price_text};
-pub use graph::{GraphEdgeView, GraphView, GraphNodeView};
-pub use inbox::{InboxView, InboxChoice};
+pub use bridge::{BridgeHealthView, BridgeView, ConversationLineView};
+pub use cost::{
+    CostRow, CostTable, CostView, LandedLinesView, SpendResultsView, forecast_text, price_text,
+};
+pub use graph::{GraphEdgeView, GraphNodeView, GraphView};
+pub use inbox::{InboxChoice, InboxView};
+pub use messages::*;
 pub use mission::{GuideView, MissionLineView, MissionView};
-pub use why::{AgentWhyView, TaskHistoryView, WhyView, short_duration};
 pub use queue::{BatchView, LandingView, QueueView, landing_states};
 pub use replay::{MissionFiguresView, ReplayMarkView, ReplayView};
-pub use messages::*;
+pub use why::{AgentWhyView, TaskHistoryView, WhyView, short_duration};
 
 /// An answer: the data, and the revision at which it was true.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -67,10 +70,12 @@ pub struct TaskView {
     /// The open request of its agent. The agent waits for the answer, or went on without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<ApprovalId>,
-    /// When the program last wrote or received something, in milliseconds since 1970: the age of the evidence.
+    /// When the program last wrote or received something, in milliseconds since 1970: the age of
+    /// the evidence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// Gate results: of the live attempt when it started, or of a start now. Only set when one task is shown.
+    /// Gate results: of the live attempt when it started, or of a start now. Only set when one task
+    /// is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateResult>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -78,8 +83,8 @@ pub struct TaskView {
     /// Path of its unfinished work on the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The commit that replaced the landed commit when the trunk was rebased onto a remote's. Only set when one task is
-    /// shown.
+    /// The commit that replaced the landed commit when the trunk was rebased onto a remote's. Only
+    /// set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
     /// Its activities from the beginning on. Only set when one task is shown.
@@ -95,7 +100,9 @@ impl TaskView {
             task: task.clone(),
             word: task_state_label(board, task).into(),
             waits: schedule::wait_reasons(board, task, now),
-            live: attempt.filter(|it| it.supervised || it.by_hand).map(|it| program_activity(board, it)),
+            live: attempt
+                .filter(|it| it.supervised || it.by_hand)
+                .map(|it| program_activity(board, it)),
             asks: attempt
                 .and_then(|it| approval::open_request_of(board, it))
                 .or_else(|| approval::open_question(board, task.id))
@@ -115,19 +122,40 @@ impl TaskView {
         self.gates = match live {
             Some(attempt) => start_gates::restore_results(&attempt.gates),
             None if self.task.status.is_waiting() => {
-                let held = self.task.mission.and_then(|it| board.missions.get(&it)).map_or(&[][..], |it| &it.blocking_gates);
+                let held = self
+                    .task
+                    .mission
+                    .and_then(|it| board.missions.get(&it))
+                    .map_or(&[][..], |it| &it.blocking_gates);
                 let held = |gate| held.iter().find(|it| it.gate == gate).cloned();
-                let now = start_gates::evaluate(board, &self.task, &start_gates::StartFacts::default(), now);
-                now.into_iter().map(|it| held(it.gate).filter(|_| it.verdict != GateVerdict::Block).unwrap_or(it)).collect()
+                let now = start_gates::evaluate(
+                    board,
+                    &self.task,
+                    &start_gates::StartFacts::default(),
+                    now,
+                );
+                now.into_iter()
+                    .map(|it| {
+                        held(it.gate)
+                            .filter(|_| it.verdict != GateVerdict::Block)
+                            .unwrap_or(it)
+                    })
+                    .collect()
             }
             None => vec![],
         };
         self
     }
 
-    /// Adds the age of the evidence. A working program is `silent` after a third of `silence_ms` without output, and
+    /// Adds the age of the evidence. A working program is `silent` after a third of `silence_ms`
+    /// without output, and
     /// `hung` after all of it.
-    pub fn with_last_output(mut self, heard_wall: Option<u64>, silence_ms: u64, now: Now) -> TaskView {
+    pub fn with_last_output(
+        mut self,
+        heard_wall: Option<u64>,
+        silence_ms: u64,
+        now: Now,
+    ) -> TaskView {
         let age = heard_wall.map(|it| now.unix_ms.saturating_sub(it));
         if self.live.as_deref() == Some(IN_TURN_TEXT)
             && let Some(age) = age
@@ -197,13 +225,25 @@ pub struct EscapeView {
 impl EscapeView {
     /// Returns all escapes of these tasks, oldest first.
     pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
-        let by = |id: &str| tasks.iter().find(|it| it.alias.as_deref() == Some(id)).map(|it| it.id);
+        let by = |id: &str| {
+            tasks
+                .iter()
+                .find(|it| it.alias.as_deref() == Some(id))
+                .map(|it| it.id)
+        };
         let of = |task: &Task| -> Vec<EscapeView> {
             let view = |(nth, escape): (usize, &ScopeEscape)| {
                 let id = scope_escape::escape_name(task.id, nth);
                 let follow_up = by(&id);
                 let (project, subject) = (task.project.clone(), task.subject.clone());
-                EscapeView { id, task: task.id, project, subject, escape: escape.clone(), follow_up }
+                EscapeView {
+                    id,
+                    task: task.id,
+                    project,
+                    subject,
+                    escape: escape.clone(),
+                    follow_up,
+                }
             };
             task.escapes.iter().enumerate().map(view).collect()
         };
@@ -258,7 +298,8 @@ pub struct JournalRecordView {
     pub said: Vec<regatta_core::agent_protocol::AgentEvent>,
 }
 
-/// A budget and the amount spent. `spent` is empty for a budget that each task or attempt has separately.
+/// A budget and the amount spent. `spent` is empty for a budget that each task or attempt has
+/// separately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
@@ -281,13 +322,18 @@ pub struct BudgetsView {
 }
 
 impl BudgetsView {
-    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are in UTC.
+    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are
+    /// in UTC.
     pub fn new(board: &Board, now: Now, days: u32) -> BudgetsView {
         let day = budget::day_of(now);
         let first = day.saturating_sub(u64::from(days));
         let mut by_agent: std::collections::BTreeMap<AgentName, budget::Spend> = Default::default();
         let mut all = budget::Spend::default();
-        for ((_, agent), spend) in board.ledger.range((first, None)..).filter(|it| it.0.0 <= day) {
+        for ((_, agent), spend) in board
+            .ledger
+            .range((first, None)..)
+            .filter(|it| it.0.0 <= day)
+        {
             match agent {
                 Some(agent) => {
                     let sum = by_agent.entry(agent.clone()).or_default();
@@ -306,7 +352,11 @@ impl BudgetsView {
         let budgets = board.budgets.values();
         BudgetsView {
             budgets: budgets
-                .map(|it| BudgetView { scope: it.scope.clone(), ceiling: it.ceiling, spent: spent(&it.scope) })
+                .map(|it| BudgetView {
+                    scope: it.scope.clone(),
+                    ceiling: it.ceiling,
+                    spent: spent(&it.scope),
+                })
                 .collect(),
             today: budget::spent_on(board, day, None),
             by_agent: by_agent.into_iter().collect(),
@@ -317,12 +367,19 @@ impl BudgetsView {
 
 /// Returns the status word of a task. A member's session has the status of its member.
 pub fn task_state_label(board: &Board, task: &Task) -> &'static str {
-    regatta_core::launch::activity_of_task(board, task, None).map_or_else(|| status_label(task), regatta_core::launch::MemberActivity::label)
+    regatta_core::launch::activity_of_task(board, task, None).map_or_else(
+        || status_label(task),
+        regatta_core::launch::MemberActivity::label,
+    )
 }
 
 /// Returns the status word of a task's status.
 pub fn status_label(task: &Task) -> &'static str {
-    if task.status == TaskStatus::Completed && task.landed.is_some() { "landed" } else { task.status.label() }
+    if task.status == TaskStatus::Completed && task.landed.is_some() {
+        "landed"
+    } else {
+        task.status.label()
+    }
 }
 
 /// An agent with its capacity.
@@ -332,7 +389,8 @@ pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for it registers again.
+    /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for
+    /// it registers again.
     pub state: String,
     pub tasks: Vec<TaskId>,
     /// Why it takes no work at present.
@@ -341,7 +399,8 @@ pub struct AgentView {
     /// When its program last wrote something, if a program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is shown.
+    /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is
+    /// shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<AgentProblem>,
 }
@@ -358,17 +417,37 @@ impl AgentView {
     /// Builds the view of an agent from the board.
     pub fn new(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
-        let tasks = board.attempts.values().filter(|it| it.agent == agent.name).map(|it| it.task).collect();
-        let parked = provider_outage::find_parked(board, agent).map(|it| provider_outage::describe(it, now));
-        let offline = agent.offline.clone().or_else(|| regatta_core::runner::runner_away_reason(board, agent));
+        let tasks = board
+            .attempts
+            .values()
+            .filter(|it| it.agent == agent.name)
+            .map(|it| it.task)
+            .collect();
+        let parked =
+            provider_outage::find_parked(board, agent).map(|it| provider_outage::describe(it, now));
+        let offline = agent
+            .offline
+            .clone()
+            .or_else(|| regatta_core::runner::runner_away_reason(board, agent));
         let state = match (&offline, &parked, capacity.current) {
             (Some(_), _, _) => "offline",
             (None, Some(_), _) => "parked",
             (None, None, 0) => "idle",
             (None, None, _) => "busy",
         };
-        let agent = Agent { offline, ..agent.clone() };
-        AgentView { agent, capacity, state: state.into(), tasks, parked, heard_wall: None, problems: vec![] }
+        let agent = Agent {
+            offline,
+            ..agent.clone()
+        };
+        AgentView {
+            agent,
+            capacity,
+            state: state.into(),
+            tasks,
+            parked,
+            heard_wall: None,
+            problems: vec![],
+        }
     }
 }
 
@@ -380,7 +459,8 @@ pub struct ClaimView {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised keeps it.
+    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised
+    /// keeps it.
     pub ends_in_ms: Option<u64>,
     /// The end of the claim in that case, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -398,14 +478,17 @@ impl ClaimView {
             owner: claim.owner.clone(),
             uris: claim.uris.clone(),
             mode: claim.mode,
-            ends_in_ms: claim.expires_fleet_ms.map(|at| at.saturating_sub(now.fleet_ms)),
+            ends_in_ms: claim
+                .expires_fleet_ms
+                .map(|at| at.saturating_sub(now.fleet_ms)),
             memo: claim.memo.clone(),
             granted_wall: claim.granted_unix_ms,
         }
     }
 }
 
-/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with their owner.
+/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with
+/// their owner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
@@ -469,7 +552,8 @@ pub struct ClaimCheckView {
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
-    /// The attempt's own access token: it allows only what this attempt may do, and ends with the attempt.
+    /// The attempt's own access token: it allows only what this attempt may do, and ends with the
+    /// attempt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bearer: String,
     pub task: TaskView,
@@ -603,7 +687,8 @@ pub struct DiffView {
     pub base: CommitId,
     pub commit: CommitId,
     pub files: Vec<String>,
-    /// The attempt that made this change, if it is not the work that the task landed or is about to land.
+    /// The attempt that made this change, if it is not the work that the task landed or is about to
+    /// land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     /// Files outside the task's manifest that it changed, and whose changes were left out.
@@ -695,7 +780,8 @@ pub struct EventView {
 }
 
 impl EventView {
-    /// Builds the view of an event. `time` is its date in RFC 3339, which only the interfaces can format.
+    /// Builds the view of an event. `time` is its date in RFC 3339, which only the interfaces can
+    /// format.
     pub fn new(recorded: &Recorded, time: String) -> EventView {
         let data = match serde_json::to_value(&recorded.event) {
             Ok(serde_json::Value::Object(mut it)) => it.remove("data").unwrap_or_default(),
@@ -712,14 +798,18 @@ impl EventView {
     }
 }
 
-/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act for the attempt.
+/// Removes fencing tokens from data that anybody may read: whoever knows an attempt's token can act
+/// for the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(it) => {
             it.remove("token");
-            it.values_mut().for_each(|value| *value = hide_tokens(std::mem::take(value)));
+            it.values_mut()
+                .for_each(|value| *value = hide_tokens(std::mem::take(value)));
         }
-        serde_json::Value::Array(it) => it.iter_mut().for_each(|value| *value = hide_tokens(std::mem::take(value))),
+        serde_json::Value::Array(it) => it
+            .iter_mut()
+            .for_each(|value| *value = hide_tokens(std::mem::take(value))),
         _ => {}
     }
     data
@@ -730,7 +820,10 @@ pub type MessageView = Message;
 
 /// Returns an attempt as it is shown: without its fencing token.
 pub fn without_token(attempt: &Attempt) -> Attempt {
-    Attempt { token: 0, ..attempt.clone() }
+    Attempt {
+        token: 0,
+        ..attempt.clone()
+    }
 }
 
 /// A runner on another machine.

@@ -15,7 +15,10 @@ use regatta_core::conversation::{ChangeDestination, FollowUps, Service};
 use regatta_core::ids::{AgentName, ProjectName};
 use serde::{Deserialize, Serialize};
 
-pub use read::{SettingFault, VariableOrigin, SETTING_VARIABLES, BridgeSettings, DEFAULT_COMMAND, BridgeVariables, is_bridge_variable, read_registry};
+pub use read::{
+    BridgeSettings, BridgeVariables, DEFAULT_COMMAND, SETTING_VARIABLES, SettingFault,
+    VariableOrigin, is_bridge_variable, read_registry,
+};
 
 /// The settings of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,13 +169,18 @@ impl WebhookReceiver {
             (Some(why), _) => Some(format!("{name} cannot be read: {why}")),
             (None, None) if name.is_empty() => Some("no variable is given for its secret".into()),
             (None, None) => Some(format!("{name} is not set")),
-            (None, Some(secret)) => crate::outgoing_webhook::signing_key(secret).err().map(|why| format!("{name} {why}")),
+            (None, Some(secret)) => crate::outgoing_webhook::signing_key(secret)
+                .err()
+                .map(|why| format!("{name} {why}")),
         }
     }
 
     /// Returns the receiver's host: the address without the parts that may be secret.
     pub fn host(&self) -> &str {
-        let rest = self.url.split_once("://").map_or(self.url.as_str(), |it| it.1);
+        let rest = self
+            .url
+            .split_once("://")
+            .map_or(self.url.as_str(), |it| it.1);
         let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
         host.rsplit('@').next().unwrap_or_default()
     }
@@ -226,15 +234,30 @@ pub enum Credentials {
 impl Credentials {
     fn secrets(&self) -> Vec<&Secret> {
         match self {
-            Credentials::Slack { bot_token, app_token, signing_secret } => {
-                [Some(bot_token), app_token.as_ref(), signing_secret.as_ref()].into_iter().flatten().collect()
-            }
-            Credentials::Github { private_key, webhook_secret, .. } => {
-                [Some(private_key), webhook_secret.as_ref()].into_iter().flatten().collect()
-            }
-            Credentials::Linear { access_token, webhook_secret, .. } => {
-                [Some(access_token), webhook_secret.as_ref()].into_iter().flatten().collect()
-            }
+            Credentials::Slack {
+                bot_token,
+                app_token,
+                signing_secret,
+            } => [Some(bot_token), app_token.as_ref(), signing_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Credentials::Github {
+                private_key,
+                webhook_secret,
+                ..
+            } => [Some(private_key), webhook_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Credentials::Linear {
+                access_token,
+                webhook_secret,
+                ..
+            } => [Some(access_token), webhook_secret.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect(),
             Credentials::Telegram { bot_token } => vec![bot_token],
         }
     }
@@ -242,7 +265,10 @@ impl Credentials {
     /// Returns a text without these secrets. A service may return in an error what it was sent.
     pub fn redact(&self, words: &str) -> String {
         let secrets = self.secrets();
-        let known = secrets.iter().map(|it| it.reveal()).filter(|it| !it.is_empty());
+        let known = secrets
+            .iter()
+            .map(|it| it.reveal())
+            .filter(|it| !it.is_empty());
         known.fold(words.to_owned(), |words, secret| words.replace(secret, "…"))
     }
 }
@@ -300,25 +326,44 @@ pub struct ChannelRules {
 impl BridgeRegistry {
     /// Returns the rules for a channel or repository, which are the same for all agents; `projects`
     /// are the known projects.
-    pub fn channel_rules(&self, service: Service, channel: &str, projects: &[ProjectName]) -> Result<ChannelRules, String> {
+    pub fn channel_rules(
+        &self,
+        service: Service,
+        channel: &str,
+        projects: &[ProjectName],
+    ) -> Result<ChannelRules, String> {
         let config = &self.config;
-        let mapping = config.map.iter().find(|it| it.channel_of(service) == Some(channel)).cloned().unwrap_or_default();
+        let mapping = config
+            .map
+            .iter()
+            .find(|it| it.channel_of(service) == Some(channel))
+            .cloned()
+            .unwrap_or_default();
         let named = mapping.project.clone().or_else(|| config.project.clone());
         let project = match (named, projects) {
             (Some(project), _) if projects.contains(&project) => project,
-            (Some(project), _) => return Err(format!("the mapping names {project}, and there is no such project")),
+            (Some(project), _) => {
+                return Err(format!(
+                    "the mapping names {project}, and there is no such project"
+                ));
+            }
             (None, [only]) => only.clone(),
-            (None, []) => return Err("there is no project yet: regatta init in a repository".into()),
+            (None, []) => {
+                return Err("there is no project yet: regatta init in a repository".into());
+            }
             (None, _) => {
                 let names: Vec<&str> = projects.iter().map(ProjectName::as_str).collect();
                 return Err(format!(
-                    "{service} {channel} is mapped to no project; add [[bridges.map]] with {service} = \"{channel}\" and \
+                    "{service} {channel} is mapped to no project; add [[bridges.map]] with \
+                     {service} = \"{channel}\" and \
                      project = one of {}",
                     names.join(", ")
                 ));
             }
         };
-        let place = mapping.directory.map(|it| format!("The work here is about the directory `{it}`."));
+        let place = mapping
+            .directory
+            .map(|it| format!("The work here is about the directory `{it}`."));
         let words: Vec<String> = place.into_iter().chain(mapping.prompt).collect();
         Ok(ChannelRules {
             project,
@@ -338,7 +383,11 @@ impl BridgeRegistry {
             Service::Linear => "https://api.linear.app/graphql",
             Service::Telegram => "https://api.telegram.org",
         };
-        let given = self.config.url.get(service.name()).map_or(usual, String::as_str);
+        let given = self
+            .config
+            .url
+            .get(service.name())
+            .map_or(usual, String::as_str);
         given.trim_end_matches('/').to_owned()
     }
 }
@@ -386,10 +435,26 @@ mod tests {
             bots: bots.iter().map(|it| (*it).to_owned()).collect(),
             ..BridgesConfig::default()
         };
-        let ann = Requester { id: "U1".into(), name: "ann".into(), is_in_team: true, ..Requester::default() };
-        let eve = Requester { id: "U9".into(), name: "U1".into(), ..Requester::default() };
-        let bot = Requester { is_bot: true, ..ann.clone() };
-        let writer = Requester { id: "octo".into(), can_write: true, ..Requester::default() };
+        let ann = Requester {
+            id: "U1".into(),
+            name: "ann".into(),
+            is_in_team: true,
+            ..Requester::default()
+        };
+        let eve = Requester {
+            id: "U9".into(),
+            name: "U1".into(),
+            ..Requester::default()
+        };
+        let bot = Requester {
+            is_bot: true,
+            ..ann.clone()
+        };
+        let writer = Requester {
+            id: "octo".into(),
+            can_write: true,
+            ..Requester::default()
+        };
         for (allow, service, who, may_they) in [
             (&["slack:U1"][..], Service::Slack, &ann, true),
             (&["slack:U1"], Service::Linear, &ann, false),
@@ -401,7 +466,11 @@ mod tests {
             (&["github:write"], Service::Github, &ann, false),
             (&[], Service::Github, &writer, false),
         ] {
-            assert_eq!(may_ask(&config(allow, &[]), service, who), may_they, "{allow:?} {who:?}");
+            assert_eq!(
+                may_ask(&config(allow, &[]), service, who),
+                may_they,
+                "{allow:?} {who:?}"
+            );
         }
         assert!(may_ask(&config(&[], &["slack:U1"]), Service::Slack, &bot));
         assert!(!format!("{:?}", Secret::new("xoxb-1")).contains("xoxb"));
@@ -419,32 +488,64 @@ mod tests {
             deliver: Some(ChangeDestination::Pull),
             ..ChannelMapping::default()
         };
-        let it = BridgeRegistry { config: BridgesConfig { map: vec![map], ..BridgesConfig::default() }, ..BridgeRegistry::default() };
+        let it = BridgeRegistry {
+            config: BridgesConfig {
+                map: vec![map],
+                ..BridgesConfig::default()
+            },
+            ..BridgeRegistry::default()
+        };
         let both = [docs.clone(), shop.clone()];
         let rules = it.channel_rules(Service::Slack, "C1", &both).unwrap();
-        assert_eq!((rules.project, rules.deliver), (docs.clone(), ChangeDestination::Pull));
+        assert_eq!(
+            (rules.project, rules.deliver),
+            (docs.clone(), ChangeDestination::Pull)
+        );
         assert!(rules.prompt.unwrap().contains("`web`"));
-        assert!(it.channel_rules(Service::Slack, "C2", &both).unwrap_err().contains("[[bridges.map]]"));
-        assert_eq!(it.channel_rules(Service::Slack, "C2", std::slice::from_ref(&shop)).unwrap().project, shop);
-        assert!(it.channel_rules(Service::Slack, "C1", &[shop]).unwrap_err().contains("docs"));
+        assert!(
+            it.channel_rules(Service::Slack, "C2", &both)
+                .unwrap_err()
+                .contains("[[bridges.map]]")
+        );
+        assert_eq!(
+            it.channel_rules(Service::Slack, "C2", std::slice::from_ref(&shop))
+                .unwrap()
+                .project,
+            shop
+        );
+        assert!(
+            it.channel_rules(Service::Slack, "C1", &[shop])
+                .unwrap_err()
+                .contains("docs")
+        );
     }
 
     /// A webhook whose secret is missing, unreadable or unusable reports the reason, but not the
     /// secret.
     #[test]
     fn webhook_without_a_usable_secret_has_a_reason() {
-        let receiver = |variable: &str, secret: Option<&str>, unreadable: Option<&str>| WebhookReceiver {
-            url: "https://me:pass@hooks.example.com:8443/x?y".into(),
-            events: vec![],
-            variable: variable.into(),
-            secret: secret.map(Secret::new),
-            read_error: unreadable.map(str::to_owned),
-        };
+        let receiver =
+            |variable: &str, secret: Option<&str>, unreadable: Option<&str>| WebhookReceiver {
+                url: "https://me:pass@hooks.example.com:8443/x?y".into(),
+                events: vec![],
+                variable: variable.into(),
+                secret: secret.map(Secret::new),
+                read_error: unreadable.map(str::to_owned),
+            };
         for (it, wanted) in [
-            (receiver("", None, None), Some("no variable is given for its secret")),
+            (
+                receiver("", None, None),
+                Some("no variable is given for its secret"),
+            ),
             (receiver("HOOK", None, None), Some("HOOK is not set")),
-            (receiver("HOOK", None, Some("no such file")), Some("HOOK cannot be read: no such file")),
-            (receiver("HOOK", Some("whsec_!"), None), Some("HOOK begins with whsec_, and what follows is not base64")),
+            (
+                receiver("HOOK", None, Some("no such file")),
+                Some("HOOK cannot be read: no such file"),
+            ),
+            (
+                receiver("HOOK", Some("whsec_!"), None),
+                Some("HOOK begins with whsec_, and what follows is not base64"),
+            ),
             (receiver("HOOK", Some("sixteen characters"), None), None),
         ] {
             assert_eq!(it.problem().as_deref(), wanted);

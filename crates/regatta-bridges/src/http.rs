@@ -28,8 +28,17 @@ pub(crate) struct HttpAnswer {
 impl HttpAnswer {
     /// Returns how long the service asks callers to wait, if it does.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
-        let seconds: f64 = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-        (0.0..86_400.0).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+        let seconds: f64 = self
+            .headers
+            .get(RETRY_AFTER)?
+            .to_str()
+            .ok()?
+            .trim()
+            .parse()
+            .ok()?;
+        (0.0..86_400.0)
+            .contains(&seconds)
+            .then(|| Duration::from_secs_f64(seconds))
     }
 
     /// Returns a header as text.
@@ -52,7 +61,14 @@ pub(crate) struct HttpCall<'a> {
 
 impl<'a> HttpCall<'a> {
     pub(crate) fn new(method: Method, url: impl Into<String>) -> HttpCall<'a> {
-        HttpCall { method, url: url.into(), headers: vec![], body: None, form: None, timeout: None }
+        HttpCall {
+            method,
+            url: url.into(),
+            headers: vec![],
+            body: None,
+            form: None,
+            timeout: None,
+        }
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> HttpCall<'a> {
@@ -87,25 +103,37 @@ impl HttpClient {
             .redirect(redirect::Policy::none())
             .connect_timeout(Duration::from_secs(5))
             .build();
-        client.map(|client| HttpClient { client }).map_err(|it| format!("could not create the HTTP client: {it}"))
+        client
+            .map(|client| HttpClient { client })
+            .map_err(|it| format!("could not create the HTTP client: {it}"))
     }
 
     /// Makes a call. A status alone is never an error, because services give the reason in the
     /// body.
     pub(crate) async fn call(&self, call: HttpCall<'_>) -> Result<HttpAnswer, ServiceError> {
-        let mut request = self.client.request(call.method, &call.url).timeout(call.timeout.unwrap_or(CALL_TIMEOUT));
+        let mut request = self
+            .client
+            .request(call.method, &call.url)
+            .timeout(call.timeout.unwrap_or(CALL_TIMEOUT));
         for (name, value) in call.headers {
             request = request.header(name, value);
         }
         if let Some(body) = call.body {
-            request = request.header("content-type", "application/json; charset=utf-8").body(body.to_string());
+            request = request
+                .header("content-type", "application/json; charset=utf-8")
+                .body(body.to_string());
         }
         if let Some(arguments) = call.form {
-            request = request.header("content-type", "application/x-www-form-urlencoded").body(form_encoded(arguments));
+            request = request
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(form_encoded(arguments));
         }
         // An address may hold a secret (Telegram's does), so it is never part of a message.
         let unknown = |it: reqwest::Error| {
-            ServiceError::OutcomeUnknown(format!("the service cannot be reached: {}", innermost_cause(&it.without_url())))
+            ServiceError::OutcomeUnknown(format!(
+                "the service cannot be reached: {}",
+                innermost_cause(&it.without_url())
+            ))
         };
         let mut answer = request.send().await.map_err(unknown)?;
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
@@ -113,25 +141,39 @@ impl HttpClient {
         while let Some(chunk) = answer.chunk().await.map_err(unknown)? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_ANSWER_BYTES {
-                return Err(ServiceError::Rejected("the service's answer is too large".into()));
+                return Err(ServiceError::Rejected(
+                    "the service's answer is too large".into(),
+                ));
             }
         }
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
         let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
-        Ok(HttpAnswer { status, headers, body })
+        Ok(HttpAnswer {
+            status,
+            headers,
+            body,
+        })
     }
 }
 
 /// Encodes arguments as `application/x-www-form-urlencoded`.
 fn form_encoded(arguments: &[(&str, &str)]) -> String {
-    let pairs = arguments.iter().map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
+    let pairs = arguments
+        .iter()
+        .map(|(name, value)| format!("{}={}", percent_encoded(name), percent_encoded(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Escapes every byte that has a special meaning in a URL or a form.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escaped = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let escaped = |byte| {
+        if is_plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
     text.bytes().map(escaped).collect()
 }
 

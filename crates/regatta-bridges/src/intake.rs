@@ -5,15 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::board::Board;
 use regatta_core::bridge_health::{self, Bridge};
 use regatta_core::command::{Actor, Command, CommandOutcome, Request};
-use regatta_core::conversation::{ConversationCommand, Author, Conversation, ThreadMessage, ThreadMessageOutcome, Service, find_by_key};
+use regatta_core::conversation::{
+    Author, Conversation, ConversationCommand, Service, ThreadMessage, ThreadMessageOutcome,
+    find_by_key,
+};
 use regatta_core::ids::{AgentName, ApprovalId, ProjectName, RequestKey};
-use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
-use regatta_engine::{Engine, CommandFailure};
+use regatta_engine::{CommandFailure, Engine};
 
-use crate::config::{ContextPolicy, RefusalPolicy, BridgeRegistry, ChannelRules, Requester, may_ask};
+use crate::config::{
+    BridgeRegistry, ChannelRules, ContextPolicy, RefusalPolicy, Requester, may_ask,
+};
 use crate::service::{IncomingEvent, IncomingMessage, ServiceError};
 
 pub use regatta_api::view::BridgeHealthView as Health;
@@ -53,7 +58,11 @@ pub enum BridgeSide {
 }
 
 impl BridgeDirectory {
-    fn update_entry<T>(&self, of: (Service, AgentName), change: impl FnOnce(&mut DirectoryEntry) -> T) -> T {
+    fn update_entry<T>(
+        &self,
+        of: (Service, AgentName),
+        change: impl FnOnce(&mut DirectoryEntry) -> T,
+    ) -> T {
         let mut known = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         change(known.entry(of).or_default())
     }
@@ -66,7 +75,9 @@ impl BridgeDirectory {
 
 /// Returns the date in milliseconds since 1970.
 pub(crate) fn unix_time_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX))
 }
 
 impl Intake {
@@ -85,7 +96,11 @@ impl Intake {
 
     /// Returns whether an id or name at this service belongs to another agent of ours.
     pub fn is_other_agent(&self, name: &str) -> bool {
-        let known = self.directory.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self
+            .directory
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         known.iter().any(|((service, agent), it)| {
             *service == self.service && *agent != self.agent && it.names.iter().any(|it| it == name)
         })
@@ -93,14 +108,21 @@ impl Intake {
 
     /// Returns the names of all other agents of ours at this service.
     pub fn names_of_other_agents(&self) -> Vec<String> {
-        let known = self.directory.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = known.iter().filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
+        let known = self
+            .directory
+            .entries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let others = known
+            .iter()
+            .filter(|(of, _)| of.0 == self.service && of.1 != self.agent);
         others.flat_map(|(_, it)| it.names.clone()).collect()
     }
 
     /// Changes the health of this instance.
     pub fn update_health(&self, change: impl FnOnce(&mut Health)) {
-        self.directory.update_entry(self.instance_key(), |it| change(&mut it.health));
+        self.directory
+            .update_entry(self.instance_key(), |it| change(&mut it.health));
     }
 
     pub async fn on_connected(&self) {
@@ -125,7 +147,8 @@ impl Intake {
         });
         // Other errors say nothing about the credential.
         if matches!(trouble, ServiceError::Unauthorized(_)) {
-            self.report_credential(BridgeSide::Receiving, Some(why)).await;
+            self.report_credential(BridgeSide::Receiving, Some(why))
+                .await;
         }
     }
 
@@ -137,14 +160,29 @@ impl Intake {
             it.rejections[side as usize] = refused.map(str::to_owned);
             it.rejections.iter().flatten().next().cloned()
         });
-        let own = self.registry.instances.iter().find(|it| it.agent == self.agent && it.service == self.service);
+        let own = self
+            .registry
+            .instances
+            .iter()
+            .find(|it| it.agent == self.agent && it.service == self.service);
         let broken = locked.or_else(|| own.and_then(|it| it.warning.clone()));
         let broken = broken.map(|why| own.map_or(why.clone(), |it| it.credentials.redact(&why)));
-        let bridge = Bridge::AgentService { service: self.service, agent: self.agent.clone() };
-        let command = Command::ReportBridge(bridge_health::BridgeHealth { bridge, problem: broken });
-        let request = Request { by: Actor::Regatta, key: None, command };
+        let bridge = Bridge::AgentService {
+            service: self.service,
+            agent: self.agent.clone(),
+        };
+        let command = Command::ReportBridge(bridge_health::BridgeHealth {
+            bridge,
+            problem: broken,
+        });
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
         if let Err(failure) = self.engine.submit_async(request).await {
-            tracing::warn!(agent = %self.agent, service = %self.service, "could not record the state of the credential: {failure}");
+            tracing::warn!(agent = %self.agent, service = %self.service, "could not record the \
+                state of the credential: {failure}");
         }
     }
 
@@ -184,12 +222,14 @@ impl Intake {
     /// Returns the rules for a channel or repository.
     pub fn channel_rules(&self, channel: &str) -> Result<ChannelRules, String> {
         let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
-        self.registry.channel_rules(self.service, channel, &projects)
+        self.registry
+            .channel_rules(self.service, channel, &projects)
     }
 
     /// Returns whether the agent should receive the visible text of the thread.
     pub fn needs_context(&self, channel: &str) -> bool {
-        self.channel_rules(channel).is_ok_and(|it| it.context == ContextPolicy::Thread)
+        self.channel_rules(channel)
+            .is_ok_and(|it| it.context == ContextPolicy::Thread)
     }
 
     /// Handles an event. `Err` means that it could not be stored, so the service must send it
@@ -198,27 +238,66 @@ impl Intake {
         // A person who could not be looked up is not treated as a stranger: the event is refused,
         // and the person is looked up again when the service repeats it.
         if it.requester().is_uncertain && !self.may_ask(it.requester()) {
-            return Err(format!("could not look up {} at {}", it.requester().id, self.service));
+            return Err(format!(
+                "could not look up {} at {}",
+                it.requester().id,
+                self.service
+            ));
         }
         match it {
             IncomingEvent::Message(said) => self.on_message(said).await,
-            IncomingEvent::ButtonPressed { delivery, approval, choice, requester: by } => {
-                self.answer_request(&self.delivery_id(&delivery), approval, &choice, &by).await
+            IncomingEvent::ButtonPressed {
+                delivery,
+                approval,
+                choice,
+                requester: by,
+            } => {
+                self.answer_request(&self.delivery_id(&delivery), approval, &choice, &by)
+                    .await
             }
-            IncomingEvent::StopRequested { delivery, key, requester: by } => {
+            IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester: by,
+            } => {
                 let found = find_by_key(&self.board(), &key).map(|it| it.id);
-                let Some(conversation) = found.filter(|_| self.may_ask(&by)) else { return Ok(()) };
-                let ask = ConversationCommand::Stop { conversation, by: by.name, delivery: Some(self.delivery_id(&delivery)) };
+                let Some(conversation) = found.filter(|_| self.may_ask(&by)) else {
+                    return Ok(());
+                };
+                let ask = ConversationCommand::Stop {
+                    conversation,
+                    by: by.name,
+                    delivery: Some(self.delivery_id(&delivery)),
+                };
                 self.submit_conversation_command(ask).await.map(drop)
             }
             IncomingEvent::MessageDeleted { key, source, .. } => {
-                let Some(conversation) = find_by_key(&self.board(), &key).map(|it| it.id) else { return Ok(()) };
-                self.submit_conversation_command(ConversationCommand::Withdraw { conversation, source }).await.map(drop)
+                let Some(conversation) = find_by_key(&self.board(), &key).map(|it| it.id) else {
+                    return Ok(());
+                };
+                self.submit_conversation_command(ConversationCommand::Withdraw {
+                    conversation,
+                    source,
+                })
+                .await
+                .map(drop)
             }
-            IncomingEvent::RetryRequested { delivery, key, requester: by } => {
+            IncomingEvent::RetryRequested {
+                delivery,
+                key,
+                requester: by,
+            } => {
                 let task = find_by_key(&self.board(), &key).and_then(|it| it.task);
-                let Some(task) = task.filter(|_| self.may_ask(&by)) else { return Ok(()) };
-                self.submit_as_person(&by, Some(&self.delivery_id(&delivery)), Command::Land { task, first: false }).await.map(drop)
+                let Some(task) = task.filter(|_| self.may_ask(&by)) else {
+                    return Ok(());
+                };
+                self.submit_as_person(
+                    &by,
+                    Some(&self.delivery_id(&delivery)),
+                    Command::Land { task, first: false },
+                )
+                .await
+                .map(drop)
             }
         }
     }
@@ -230,7 +309,9 @@ impl Intake {
 
     /// Returns whether a delivery was handled before.
     pub(crate) fn was_handled(&self, delivery: &str) -> bool {
-        self.board().deliveries.contains_key(&self.delivery_id(delivery))
+        self.board()
+            .deliveries
+            .contains_key(&self.delivery_id(delivery))
     }
 
     async fn on_message(&self, said: IncomingMessage) -> Result<(), String> {
@@ -250,7 +331,11 @@ impl Intake {
             }
         };
         let may = self.may_ask(&said.author);
-        let name = if said.author.name.is_empty() { said.author.id.clone() } else { said.author.name.clone() };
+        let name = if said.author.name.is_empty() {
+            said.author.id.clone()
+        } else {
+            said.author.name.clone()
+        };
         let hear = ThreadMessage {
             delivery: self.delivery_id(&said.delivery),
             service: self.service,
@@ -261,7 +346,10 @@ impl Intake {
             address: said.address,
             title: said.title,
             url: said.url,
-            author: Author { id: said.author.id.clone(), name },
+            author: Author {
+                id: said.author.id.clone(),
+                name,
+            },
             may_ask_for_work: may,
             should_reply_to_refused: self.registry.config.refusals == RefusalPolicy::Reply,
             text: said.text,
@@ -276,9 +364,17 @@ impl Intake {
             pull: said.pull,
             idle_ms: rules.idle_ms,
         };
-        match self.submit_conversation_command(ConversationCommand::HandleMessage(hear)).await? {
-            Some(CommandOutcome::ThreadMessage(ThreadMessageOutcome::Duplicate | ThreadMessageOutcome::Ignored)) | None => {}
-            Some(CommandOutcome::ThreadMessage(ThreadMessageOutcome::Held { .. })) => self.update_health(|it| it.refused += 1),
+        match self
+            .submit_conversation_command(ConversationCommand::HandleMessage(hear))
+            .await?
+        {
+            Some(CommandOutcome::ThreadMessage(
+                ThreadMessageOutcome::Duplicate | ThreadMessageOutcome::Ignored,
+            ))
+            | None => {}
+            Some(CommandOutcome::ThreadMessage(ThreadMessageOutcome::Held { .. })) => {
+                self.update_health(|it| it.refused += 1)
+            }
             Some(_) => self.update_health(|it| it.taken += 1),
         }
         Ok(())
@@ -286,12 +382,25 @@ impl Intake {
 
     /// Sends a conversation command as Regatta itself. A refusal is recorded, and is no reason to
     /// send it again.
-    pub(crate) async fn submit_conversation_command(&self, ask: ConversationCommand) -> Result<Option<CommandOutcome>, String> {
+    pub(crate) async fn submit_conversation_command(
+        &self,
+        ask: ConversationCommand,
+    ) -> Result<Option<CommandOutcome>, String> {
         let by = Actor::Regatta;
-        self.submit(Request { by, key: None, command: Command::Converse(Box::new(ask)) }).await
+        self.submit(Request {
+            by,
+            key: None,
+            command: Command::Converse(Box::new(ask)),
+        })
+        .await
     }
 
-    async fn submit_as_person(&self, by: &Requester, key: Option<&str>, command: Command) -> Result<Option<CommandOutcome>, String> {
+    async fn submit_as_person(
+        &self,
+        by: &Requester,
+        key: Option<&str>,
+        command: Command,
+    ) -> Result<Option<CommandOutcome>, String> {
         let name = if by.name.is_empty() { &by.id } else { &by.name };
         let by = Actor::Person(format!("{}:{name}", self.service));
         let key = key.and_then(|it| RequestKey::new(it).ok());
@@ -313,18 +422,40 @@ impl Intake {
 
     /// Answers a request with a pressed button. Only permitted people may answer, and only requests
     /// of this instance.
-    async fn answer_request(&self, mark: &str, id: ApprovalId, choice: &str, by: &Requester) -> Result<(), String> {
+    async fn answer_request(
+        &self,
+        mark: &str,
+        id: ApprovalId,
+        choice: &str,
+        by: &Requester,
+    ) -> Result<(), String> {
         let board = self.board();
-        let Some(approval) = board.approvals.get(&id).filter(|it| it.is_open()) else { return Ok(()) };
-        let ours = |it: &&Arc<regatta_core::conversation::Conversation>| it.task == Some(approval.task);
-        let own = board.conversations.values().find(ours).is_some_and(|it| it.agent == self.agent);
+        let Some(approval) = board.approvals.get(&id).filter(|it| it.is_open()) else {
+            return Ok(());
+        };
+        let ours =
+            |it: &&Arc<regatta_core::conversation::Conversation>| it.task == Some(approval.task);
+        let own = board
+            .conversations
+            .values()
+            .find(ours)
+            .is_some_and(|it| it.agent == self.agent);
         if !own || !self.may_ask(by) {
             self.update_health(|it| it.refused += 1);
             return Ok(());
         }
-        let Some(answer) = answer_for_choice(&approval.request.content, choice) else { return Ok(()) };
-        let command = Command::Decide { approval: id, answer, scope: scope_of_choice(choice), also: vec![] };
-        self.submit_as_person(by, Some(mark), command).await.map(drop)
+        let Some(answer) = answer_for_choice(&approval.request.content, choice) else {
+            return Ok(());
+        };
+        let command = Command::Decide {
+            approval: id,
+            answer,
+            scope: scope_of_choice(choice),
+            also: vec![],
+        };
+        self.submit_as_person(by, Some(mark), command)
+            .await
+            .map(drop)
     }
 }
 
@@ -344,7 +475,9 @@ fn answer_for_choice(want: &RequestContent, choice: &str) -> Option<RequestAnswe
             _ => None,
         },
         RequestContent::Question { choices, .. } => {
-            let nth = choice.strip_prefix("choice-").and_then(|it| it.parse::<usize>().ok());
+            let nth = choice
+                .strip_prefix("choice-")
+                .and_then(|it| it.parse::<usize>().ok());
             let text = nth.and_then(|it| choices.get(it).cloned())?;
             Some(RequestAnswer::Text { text })
         }
@@ -360,16 +493,48 @@ mod tests {
     /// Guards against a fault of an older bridge, which used the first option if no option matched.
     #[test]
     fn unknown_choice_selects_no_option_of_a_permission_request() {
-        let option = |id: &str, kind| PermissionOption { id: id.into(), name: id.into(), kind };
-        let options = vec![option("no", PermissionOptionKind::RejectAlways), option("go", PermissionOptionKind::AllowOnce)];
-        let want = RequestContent::Permission { tool: ToolCall::default(), options };
-        for choice in ["", "go", "no", "0", "choice-0", "choice-1", "ALLOW", "yes please"] {
+        let option = |id: &str, kind| PermissionOption {
+            id: id.into(),
+            name: id.into(),
+            kind,
+        };
+        let options = vec![
+            option("no", PermissionOptionKind::RejectAlways),
+            option("go", PermissionOptionKind::AllowOnce),
+        ];
+        let want = RequestContent::Permission {
+            tool: ToolCall::default(),
+            options,
+        };
+        for choice in [
+            "",
+            "go",
+            "no",
+            "0",
+            "choice-0",
+            "choice-1",
+            "ALLOW",
+            "yes please",
+        ] {
             assert_eq!(answer_for_choice(&want, choice), None, "{choice}");
         }
-        assert_eq!(answer_for_choice(&want, "allow"), Some(RequestAnswer::Allow));
-        assert_eq!(answer_for_choice(&want, "deny"), Some(RequestAnswer::Deny { reason: None }));
-        let question = RequestContent::Question { text: "?".into(), choices: vec!["a".into()], schema: None };
-        assert_eq!(answer_for_choice(&question, "choice-0"), Some(RequestAnswer::Text { text: "a".into() }));
+        assert_eq!(
+            answer_for_choice(&want, "allow"),
+            Some(RequestAnswer::Allow)
+        );
+        assert_eq!(
+            answer_for_choice(&want, "deny"),
+            Some(RequestAnswer::Deny { reason: None })
+        );
+        let question = RequestContent::Question {
+            text: "?".into(),
+            choices: vec!["a".into()],
+            schema: None,
+        };
+        assert_eq!(
+            answer_for_choice(&question, "choice-0"),
+            Some(RequestAnswer::Text { text: "a".into() })
+        );
         assert_eq!(answer_for_choice(&question, "choice-1"), None);
     }
 }

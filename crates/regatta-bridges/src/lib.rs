@@ -5,9 +5,9 @@
 //! commands. Its [`outbox`] posts what the board says is due. A service is one folder that
 //! implements the two traits of [`service`].
 
-pub mod rate_limit; // rate limits
-pub mod intake; // turns events into commands
 pub mod config; // agents and credentials
+pub mod intake; // turns events into commands
+pub mod rate_limit; // rate limits
 pub mod render; // the text of posts
 pub mod service; // the port of a service
 pub mod signature; // signatures of deliveries
@@ -16,10 +16,10 @@ mod github;
 mod http; // calls to a service
 mod linear;
 mod outbox; // posts what is due, in order, once
-mod webhook_routes; // routes for deliveries
+mod outgoing_webhook;
 mod slack;
 mod telegram;
-mod outgoing_webhook; // signed webhooks to receivers of events
+mod webhook_routes; // routes for deliveries // signed webhooks to receivers of events
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use regatta_core::ids::AgentName;
 use regatta_engine::Engine;
 use tokio::task::JoinHandle;
 
-use rate_limit::CallLimiter;
-use intake::{Intake, BridgeDirectory, Health};
+use config::{BridgeInstance, BridgeRegistry, Credentials, DisabledBridge};
 use http::HttpClient;
-use config::{Credentials, BridgeInstance, DisabledBridge, BridgeRegistry};
-use webhook_routes::{DeliveryRoute, DeliveryRoutes};
+use intake::{BridgeDirectory, Health, Intake};
+use rate_limit::CallLimiter;
 use service::{Inbound, Outbound};
+use webhook_routes::{DeliveryRoute, DeliveryRoutes};
 
 /// All bridges while they run.
 pub struct Bridges {
@@ -51,7 +51,11 @@ pub struct Bridges {
 impl Bridges {
     /// Starts every complete instance. Must be called within a runtime. Journals of the calls sent
     /// are kept in `data`, so that the services' limits hold across restarts.
-    pub fn start(engine: Engine, registry: BridgeRegistry, data: Option<&Path>) -> Result<Bridges, String> {
+    pub fn start(
+        engine: Engine,
+        registry: BridgeRegistry,
+        data: Option<&Path>,
+    ) -> Result<Bridges, String> {
         let (registry, people) = (Arc::new(registry), Arc::new(BridgeDirectory::default()));
         let (mut tasks, mut routes) = (Vec::new(), DeliveryRoutes::new());
         let http = HttpClient::new()?;
@@ -64,19 +68,44 @@ impl Bridges {
                 directory: people.clone(),
             };
             let (inbound, outbound) = create_sides(it, &desk, &http)?;
-            let github = |other: &&BridgeInstance| other.agent == it.agent && other.service == Service::Github;
+            let github = |other: &&BridgeInstance| {
+                other.agent == it.agent && other.service == Service::Github
+            };
             let has_github = registry.instances.iter().any(|it| github(&it));
             if let Some(route) = &it.route {
-                routes.insert(route.clone(), DeliveryRoute { intake: desk.clone(), inbound: inbound.clone() });
+                routes.insert(
+                    route.clone(),
+                    DeliveryRoute {
+                        intake: desk.clone(),
+                        inbound: inbound.clone(),
+                    },
+                );
             }
-            let buckets = data.map_or_else(CallLimiter::default, |data| open_call_limiter(data, it));
-            tasks.push(tokio::spawn(outbox::run(desk.clone(), outbound, buckets, has_github)));
+            let buckets =
+                data.map_or_else(CallLimiter::default, |data| open_call_limiter(data, it));
+            tasks.push(tokio::spawn(outbox::run(
+                desk.clone(),
+                outbound,
+                buckets,
+                has_github,
+            )));
             tasks.push(tokio::spawn(async move { inbound.run(&desk).await }));
         }
         for off in &registry.disabled {
-            tracing::warn!("the bridge {}:{} is off: {}", off.service, off.agent, off.why);
+            tracing::warn!(
+                "the bridge {}:{} is off: {}",
+                off.service,
+                off.agent,
+                off.why
+            );
         }
-        Ok(Bridges { registry, directory: people, tasks, routes, engine })
+        Ok(Bridges {
+            registry,
+            directory: people,
+            tasks,
+            routes,
+            engine,
+        })
     }
 
     /// Starts sending events to every `[[bridges.webhook]]`, beginning after the last event sent.
@@ -86,7 +115,13 @@ impl Bridges {
         // sent too.
         let (http, from) = (HttpClient::new()?, self.engine.board().revision);
         for it in &self.registry.receivers {
-            let task = outgoing_webhook::run(self.engine.clone(), http.clone(), it.clone(), data.to_owned(), from);
+            let task = outgoing_webhook::run(
+                self.engine.clone(),
+                http.clone(),
+                it.clone(),
+                data.to_owned(),
+                from,
+            );
             self.tasks.push(tokio::spawn(task));
         }
         Ok(())
@@ -101,8 +136,12 @@ impl Bridges {
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
         let on = self.registry.instances.iter().map(|it| {
-            let own =
-                || board.conversations.values().filter(|other| other.agent == it.agent && other.service == it.service);
+            let own = || {
+                board
+                    .conversations
+                    .values()
+                    .filter(|other| other.agent == it.agent && other.service == it.service)
+            };
             BridgeView {
                 name: format!("{}:{}", it.service, it.agent),
                 agent: it.agent.clone(),
@@ -111,31 +150,50 @@ impl Bridges {
                 off: None,
                 warning: it.warning.clone().or_else(|| {
                     let known = board.agents.contains_key(&it.agent);
-                    (!known).then(|| format!("there is no agent {0} yet: regatta agent add {0}", it.agent))
+                    (!known).then(|| {
+                        format!("there is no agent {0} yet: regatta agent add {0}", it.agent)
+                    })
                 }),
                 health: self.directory.health(it.service, &it.agent),
-                dead: own().flat_map(|it| &it.posts).filter(|it| it.failure.is_some()).count(),
-                waiting: own().flat_map(|it| &it.posts).filter(|it| it.is_due()).count(),
+                dead: own()
+                    .flat_map(|it| &it.posts)
+                    .filter(|it| it.failure.is_some())
+                    .count(),
+                waiting: own()
+                    .flat_map(|it| &it.posts)
+                    .filter(|it| it.is_due())
+                    .count(),
             }
         });
-        let off = self.registry.disabled.iter().map(|DisabledBridge { agent, service, why, .. }| BridgeView {
-            name: format!("{service}:{agent}"),
-            agent: agent.clone(),
-            service: *service,
-            route: None,
-            off: Some(why.clone()),
-            warning: None,
-            health: Health::default(),
-            dead: 0,
-            waiting: 0,
-        });
+        let off = self.registry.disabled.iter().map(
+            |DisabledBridge {
+                 agent,
+                 service,
+                 why,
+                 ..
+             }| BridgeView {
+                name: format!("{service}:{agent}"),
+                agent: agent.clone(),
+                service: *service,
+                route: None,
+                off: Some(why.clone()),
+                warning: None,
+                health: Health::default(),
+                dead: 0,
+                waiting: 0,
+            },
+        );
         on.chain(off).collect()
     }
 
     /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of
     /// bridges.
     pub fn set_paused(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize {
-        let found = self.registry.instances.iter().filter(|it| it.agent == *agent);
+        let found = self
+            .registry
+            .instances
+            .iter()
+            .filter(|it| it.agent == *agent);
         let found = found.filter(|it| service.is_none_or(|service| it.service == service));
         let desk = |it: &BridgeInstance| Intake {
             agent: it.agent.clone(),
@@ -144,7 +202,9 @@ impl Bridges {
             registry: self.registry.clone(),
             directory: self.directory.clone(),
         };
-        found.map(|it| desk(it).update_health(|it| it.paused = paused)).count()
+        found
+            .map(|it| desk(it).update_health(|it| it.paused = paused))
+            .count()
     }
 }
 
@@ -157,10 +217,19 @@ impl Drop for Bridges {
 /// Returns the limits with the calls that an instance sent in an earlier run.
 fn open_call_limiter(data: &Path, it: &BridgeInstance) -> CallLimiter {
     let directory = data.join("bridges");
-    let path = directory.join(format!("{}-{}.sent", it.service, it.agent.as_str().replace('/', "+")));
-    let kept = std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
+    let path = directory.join(format!(
+        "{}-{}.sent",
+        it.service,
+        it.agent.as_str().replace('/', "+")
+    ));
+    let kept =
+        std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
     kept.unwrap_or_else(|error| {
-        tracing::warn!("could not read the send journal of {}: {}: {error}", it.agent, path.display());
+        tracing::warn!(
+            "could not read the send journal of {}: {}: {error}",
+            it.agent,
+            path.display()
+        );
         CallLimiter::default()
     })
 }
@@ -168,26 +237,80 @@ fn open_call_limiter(data: &Path, it: &BridgeInstance) -> CallLimiter {
 type InstanceSides = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
 /// Creates the two sides of an instance.
-fn create_sides(it: &BridgeInstance, desk: &Intake, http: &HttpClient) -> Result<InstanceSides, String> {
+fn create_sides(
+    it: &BridgeInstance,
+    desk: &Intake,
+    http: &HttpClient,
+) -> Result<InstanceSides, String> {
     Ok(match &it.credentials {
-        Credentials::Slack { bot_token, app_token, signing_secret } => {
-            let api = Arc::new(slack::api::SlackApi::new(http.clone(), desk.url(), bot_token.clone(), app_token.clone()));
-            let inbound = slack::inbound::SlackInbound::new(api.clone(), signing_secret.clone(), app_token.is_some());
-            (Arc::new(inbound), Arc::new(slack::outbound::SlackOutbound::new(api)))
+        Credentials::Slack {
+            bot_token,
+            app_token,
+            signing_secret,
+        } => {
+            let api = Arc::new(slack::api::SlackApi::new(
+                http.clone(),
+                desk.url(),
+                bot_token.clone(),
+                app_token.clone(),
+            ));
+            let inbound = slack::inbound::SlackInbound::new(
+                api.clone(),
+                signing_secret.clone(),
+                app_token.is_some(),
+            );
+            (
+                Arc::new(inbound),
+                Arc::new(slack::outbound::SlackOutbound::new(api)),
+            )
         }
-        Credentials::Linear { access_token, agent_id, webhook_secret } => {
-            let api = Arc::new(linear::api::LinearApi::new(http.clone(), desk.url(), access_token.clone()));
-            let inbound = linear::inbound::LinearInbound::new(api.clone(), agent_id.clone(), webhook_secret.clone());
-            (Arc::new(inbound), Arc::new(linear::outbound::LinearOutbound::new(api, desk.clone())))
+        Credentials::Linear {
+            access_token,
+            agent_id,
+            webhook_secret,
+        } => {
+            let api = Arc::new(linear::api::LinearApi::new(
+                http.clone(),
+                desk.url(),
+                access_token.clone(),
+            ));
+            let inbound = linear::inbound::LinearInbound::new(
+                api.clone(),
+                agent_id.clone(),
+                webhook_secret.clone(),
+            );
+            (
+                Arc::new(inbound),
+                Arc::new(linear::outbound::LinearOutbound::new(api, desk.clone())),
+            )
         }
         Credentials::Telegram { bot_token } => {
-            let api = Arc::new(telegram::api::TelegramApi::new(http.clone(), desk.url(), bot_token.clone()));
-            (Arc::new(telegram::inbound::TelegramInbound::new(api.clone())), Arc::new(telegram::outbound::TelegramOutbound::new(api)))
+            let api = Arc::new(telegram::api::TelegramApi::new(
+                http.clone(),
+                desk.url(),
+                bot_token.clone(),
+            ));
+            (
+                Arc::new(telegram::inbound::TelegramInbound::new(api.clone())),
+                Arc::new(telegram::outbound::TelegramOutbound::new(api)),
+            )
         }
-        Credentials::Github { app_id, private_key, webhook_secret } => {
-            let api = Arc::new(github::api::GithubApi::new(http.clone(), desk.url(), app_id.clone(), private_key));
+        Credentials::Github {
+            app_id,
+            private_key,
+            webhook_secret,
+        } => {
+            let api = Arc::new(github::api::GithubApi::new(
+                http.clone(),
+                desk.url(),
+                app_id.clone(),
+                private_key,
+            ));
             let inbound = github::inbound::GithubInbound::new(api.clone(), webhook_secret.clone());
-            (Arc::new(inbound), Arc::new(github::outbound::GithubOutbound::new(api)))
+            (
+                Arc::new(inbound),
+                Arc::new(github::outbound::GithubOutbound::new(api)),
+            )
         }
     })
 }

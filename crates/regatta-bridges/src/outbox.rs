@@ -13,14 +13,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::board::Board;
-use regatta_core::conversation::{ConversationCommand, Conversation, ThreadPost, ConversationPull, Service, ShowOutcome, TurnState, PostContent};
+use regatta_core::conversation::{
+    Conversation, ConversationCommand, ConversationPull, PostContent, Service, ShowOutcome,
+    ThreadPost, TurnState,
+};
 use regatta_core::ids::{AttemptId, ConversationId};
 use tokio::task::JoinSet;
 
-use crate::rate_limit::{CallLimiter, RateLimitKind, RateLimit, MAX_LATE_ARRIVAL};
-use crate::intake::{Intake, BridgeSide};
+use crate::intake::{BridgeSide, Intake};
+use crate::rate_limit::{CallLimiter, MAX_LATE_ARRIVAL, RateLimit, RateLimitKind};
 use crate::render::{self, TurnProgress};
-use crate::service::{PostCard, Outbound, SendRequest, SendContent, CardTone, ServiceError};
+use crate::service::{CardTone, Outbound, PostCard, SendContent, SendRequest, ServiceError};
 
 /// Maximum number of calls of one instance at the same time.
 const MAX_CALLS: usize = 16;
@@ -56,12 +59,18 @@ struct ConversationMemory {
 type WorkKey = (u64, u32, bool);
 
 /// Shows the posts of one instance until the task is aborted.
-pub(crate) async fn run(desk: Intake, service: Arc<dyn Outbound>, buckets: CallLimiter, has_github: bool) {
+pub(crate) async fn run(
+    desk: Intake,
+    service: Arc<dyn Outbound>,
+    buckets: CallLimiter,
+    has_github: bool,
+) {
     let buckets = Arc::new(Mutex::new(buckets));
     let mut memories: HashMap<ConversationId, ConversationMemory> = HashMap::new();
     // The job of each conversation, so that a job that panics frees only its own conversation.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
-    let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> = JoinSet::new();
+    let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> =
+        JoinSet::new();
     let mut changes = desk.engine.watch_board();
     let mut locked = false;
     let started = Instant::now();
@@ -76,8 +85,14 @@ pub(crate) async fn run(desk: Intake, service: Arc<dyn Outbound>, buckets: CallL
                     continue;
                 }
                 let memory = memories.entry(it.id).or_default();
-                let ready =
-                    ready_at(memory, &work, service.min_edit_interval().div_f64(desk.registry().config.clock.max(0.001)), now);
+                let ready = ready_at(
+                    memory,
+                    &work,
+                    service
+                        .min_edit_interval()
+                        .div_f64(desk.registry().config.clock.max(0.001)),
+                    now,
+                );
                 if ready > now {
                     wake = wake.min(ready);
                     continue;
@@ -86,7 +101,15 @@ pub(crate) async fn run(desk: Intake, service: Arc<dyn Outbound>, buckets: CallL
                 let (id, board, memory) = (it.id, board.clone(), std::mem::take(memory));
                 let place = work.key();
                 let job = jobs.spawn(async move {
-                    let mut job = PostJob { intake: desk, service, limiter: buckets, board, conversation: it, memory, started };
+                    let mut job = PostJob {
+                        intake: desk,
+                        service,
+                        limiter: buckets,
+                        board,
+                        conversation: it,
+                        memory,
+                        started,
+                    };
                     let came = job.run(work).await;
                     (id, job.memory, place, came)
                 });
@@ -111,7 +134,8 @@ pub(crate) async fn run(desk: Intake, service: Arc<dyn Outbound>, buckets: CallL
                 }
                 // The result of its call is found by the post's mark.
                 Err(broken) => {
-                    desk.update_health(|it| it.trouble = Some(format!("a posting task stopped unexpectedly: {broken}")));
+                    desk.update_health(|it| it.trouble = Some(format!("a posting task stopped \
+                        unexpectedly: {broken}")));
                     busy.retain(|_, job| *job != broken.id());
                 }
             },
@@ -121,7 +145,10 @@ pub(crate) async fn run(desk: Intake, service: Arc<dyn Outbound>, buckets: CallL
 }
 
 fn ready_at(memory: &ConversationMemory, work: &PostWork, pace: Duration, now: Instant) -> Instant {
-    let waits = memory.delayed_work.filter(|it| it.0 == work.key()).map_or(now, |it| it.1);
+    let waits = memory
+        .delayed_work
+        .filter(|it| it.0 == work.key())
+        .map_or(now, |it| it.1);
     let not_before = memory.not_before.unwrap_or(now).max(waits);
     match work {
         PostWork::DuePost(_) => not_before,
@@ -139,20 +166,28 @@ enum JobOutcome {
     Unauthorized(String),
 }
 
-fn record_outcome(desk: &Intake, memory: &mut ConversationMemory, place: WorkKey, came: JobOutcome) {
+fn record_outcome(
+    desk: &Intake,
+    memory: &mut ConversationMemory,
+    place: WorkKey,
+    came: JobOutcome,
+) {
     let now = Instant::now();
     match came {
         JobOutcome::Done => {
             (memory.delayed_work, memory.not_before, memory.failures) = (None, None, 0);
             if let Some(over) = memory.last_error.take() {
                 // A later error of something else stays.
-                desk.update_health(|health| health.trouble = health.trouble.take().filter(|trouble| *trouble != over));
+                desk.update_health(|health| {
+                    health.trouble = health.trouble.take().filter(|trouble| *trouble != over)
+                });
             }
         }
         JobOutcome::RateLimited(pause) => memory.delayed_work = Some((place, now + pause)),
         JobOutcome::Failed(why) => {
             memory.failures += 1;
-            let pause = (RETRY_DELAY * 2_u32.saturating_pow(memory.failures.min(8) - 1)).min(MAX_RETRY_DELAY);
+            let pause = (RETRY_DELAY * 2_u32.saturating_pow(memory.failures.min(8) - 1))
+                .min(MAX_RETRY_DELAY);
             memory.not_before = Some(now + pause);
             memory.last_error = Some(why.clone());
             desk.update_health(|it| {
@@ -189,7 +224,11 @@ impl PostWork {
 /// Returns the work to do: first reactions, then due posts, then progress edits; the oldest first.
 fn due_work(desk: &Intake, board: &Board, has_github: bool) -> Vec<(Arc<Conversation>, PostWork)> {
     let mut found = Vec::new();
-    for it in board.conversations.values().filter(|it| it.agent == desk.agent) {
+    for it in board
+        .conversations
+        .values()
+        .filter(|it| it.agent == desk.agent)
+    {
         let own = it.service == desk.service;
         let ours = |post: &&ThreadPost| match post.content {
             // Only GitHub opens pull requests, whichever service the request came from.
@@ -198,16 +237,27 @@ fn due_work(desk: &Intake, board: &Board, has_github: bool) -> Vec<(Arc<Conversa
         };
         if let Some(post) = it.unshown_posts().find(ours) {
             let rank = u8::from(!matches!(post.content, PostContent::Seen { .. }));
-            found.push((rank, post.number, it.clone(), PostWork::DuePost(post.clone())));
+            found.push((
+                rank,
+                post.number,
+                it.clone(),
+                PostWork::DuePost(post.clone()),
+            ));
         } else if own && let Some(turn) = it.current_turn() {
-            let post = it.posts.iter().find(|post| post.content == PostContent::Turn { turn: turn.number });
+            let post = it
+                .posts
+                .iter()
+                .find(|post| post.content == PostContent::Turn { turn: turn.number });
             if let Some(post) = post.filter(|it| it.failure.is_none()) {
                 found.push((2, post.number, it.clone(), PostWork::Progress(post.clone())));
             }
         }
     }
     found.sort_by_key(|it| (it.0, it.2.updated_unix_ms));
-    found.into_iter().map(|(_, _, it, work)| (it, work)).collect()
+    found
+        .into_iter()
+        .map(|(_, _, it, work)| (it, work))
+        .collect()
 }
 
 struct PostJob {
@@ -240,21 +290,40 @@ impl PostJob {
     /// Returns the limits of the service for this post, on the service's clock.
     fn limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
         let times = self.intake.registry().config.clock.max(0.001);
-        self.service.rate_limits(shot).into_iter().map(|it| it.faster(times)).collect()
+        self.service
+            .rate_limits(shot)
+            .into_iter()
+            .map(|it| it.faster(times))
+            .collect()
     }
 
     fn acquire_limits(&self, shot: &SendRequest) -> Result<(), Duration> {
         // Progress edits leave room for new posts and for the ends of turns.
-        let moves = matches!(&shot.content, SendContent::Card(it) if it.tone == CardTone::Working) && shot.existing_name.is_some();
+        let moves = matches!(&shot.content, SendContent::Card(it) if it.tone == CardTone::Working)
+            && shot.existing_name.is_some();
         let limits = self.limits(shot);
-        let keep = if moves { share_for_turn_ends(&limits, self.working_turns()) } else { 0.0 };
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner).try_acquire(&limits, keep, Instant::now())
+        let keep = if moves {
+            share_for_turn_ends(&limits, self.working_turns())
+        } else {
+            0.0
+        };
+        self.limiter
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .try_acquire(&limits, keep, Instant::now())
     }
 
     /// Returns the number of working turns of this instance. Each will have an end to show.
     fn working_turns(&self) -> usize {
-        let own = |it: &&Arc<Conversation>| it.agent == self.intake.agent && it.service == self.intake.service;
-        self.board.conversations.values().filter(own).filter(|it| it.current_turn().is_some()).count()
+        let own = |it: &&Arc<Conversation>| {
+            it.agent == self.intake.agent && it.service == self.intake.service
+        };
+        self.board
+            .conversations
+            .values()
+            .filter(own)
+            .filter(|it| it.current_turn().is_some())
+            .count()
     }
 
     /// Makes one call. The outer `Err` ends the job; the inner one means that the service will
@@ -288,7 +357,15 @@ impl PostJob {
     }
 
     async fn record_shown(&self, post: u64, shown: ShowOutcome) -> JobOutcome {
-        match self.intake.submit_conversation_command(ConversationCommand::ReportShown { conversation: self.conversation.id, post, shown }).await {
+        match self
+            .intake
+            .submit_conversation_command(ConversationCommand::ReportShown {
+                conversation: self.conversation.id,
+                post,
+                shown,
+            })
+            .await
+        {
             Ok(_) => JobOutcome::Done,
             Err(why) => JobOutcome::Failed(why),
         }
@@ -299,7 +376,9 @@ impl PostJob {
         // A turn is answered where it was asked for, even if somebody has written elsewhere since;
         // so are its questions.
         let turn = match post.content {
-            PostContent::Turn { turn } | PostContent::Queued { turn, .. } => self.conversation.turns.iter().find(|it| it.number == turn),
+            PostContent::Turn { turn } | PostContent::Queued { turn, .. } => {
+                self.conversation.turns.iter().find(|it| it.number == turn)
+            }
             PostContent::Ask { .. } => self.conversation.current_turn(),
             _ => None,
         };
@@ -320,25 +399,64 @@ impl PostJob {
     async fn show_reaction(&mut self, post: &ThreadPost, source: String) -> JobOutcome {
         let shot = self.send_request(post, 0, SendContent::Reaction { source });
         match self.send(&shot).await {
-            Ok(Ok(_)) => self.record_shown(post.number, ShowOutcome::Visible { stage: post.stage, refs: vec![] }).await,
-            Ok(Err(why)) => self.record_shown(post.number, ShowOutcome::Never { why }).await,
+            Ok(Ok(_)) => {
+                self.record_shown(
+                    post.number,
+                    ShowOutcome::Visible {
+                        stage: post.stage,
+                        refs: vec![],
+                    },
+                )
+                .await
+            }
+            Ok(Err(why)) => {
+                self.record_shown(post.number, ShowOutcome::Never { why })
+                    .await
+            }
             Err(came) => came,
         }
     }
 
     async fn show_pull_request(&mut self, post: &ThreadPost) -> JobOutcome {
         if self.intake.service != Service::Github {
-            let why = format!("{} has no GitHub App of its own, so it cannot open the pull request", self.conversation.agent);
-            return self.record_shown(post.number, ShowOutcome::Never { why }).await;
+            let why = format!(
+                "{} has no GitHub App of its own, so it cannot open the pull request",
+                self.conversation.agent
+            );
+            return self
+                .record_shown(post.number, ShowOutcome::Never { why })
+                .await;
         }
-        let work = self.conversation.turns.iter().rev().find_map(|it| it.work.clone());
+        let work = self
+            .conversation
+            .turns
+            .iter()
+            .rev()
+            .find_map(|it| it.work.clone());
         let project = self.board.projects.get(&self.conversation.project);
         let (Some(work), Some(project)) = (work, project) else {
-            return self.record_shown(post.number, ShowOutcome::Never { why: "there is no work for a pull request".into() }).await;
+            return self
+                .record_shown(
+                    post.number,
+                    ShowOutcome::Never {
+                        why: "there is no work for a pull request".into(),
+                    },
+                )
+                .await;
         };
         let branch = work.branch.clone();
-        let title = self.conversation.turns.first().map_or_else(String::new, |turn| render::one_line(&turn.text, 72));
-        let body = self.conversation.turns.iter().rev().find_map(|turn| turn.answer.clone()).unwrap_or_default();
+        let title = self
+            .conversation
+            .turns
+            .first()
+            .map_or_else(String::new, |turn| render::one_line(&turn.text, 72));
+        let body = self
+            .conversation
+            .turns
+            .iter()
+            .rev()
+            .find_map(|turn| turn.answer.clone())
+            .unwrap_or_default();
         let mut shot = self.send_request(
             post,
             0,
@@ -351,11 +469,18 @@ impl PostJob {
         );
         if self.conversation.service != Service::Github {
             let maps = &self.intake.registry().config.map;
-            let repo =
-                maps.iter().filter(|it| it.project.as_ref() == Some(&project.name)).find_map(|it| it.github.clone());
+            let repo = maps
+                .iter()
+                .filter(|it| it.project.as_ref() == Some(&project.name))
+                .find_map(|it| it.github.clone());
             let Some(repo) = repo else {
-                let why = format!("no [[bridges.map]] names the GitHub repository of {}", project.name);
-                return self.record_shown(post.number, ShowOutcome::Never { why }).await;
+                let why = format!(
+                    "no [[bridges.map]] names the GitHub repository of {}",
+                    project.name
+                );
+                return self
+                    .record_shown(post.number, ShowOutcome::Never { why })
+                    .await;
             };
             shot.address = BTreeMap::from([("repo".to_owned(), repo)]);
         }
@@ -365,13 +490,35 @@ impl PostJob {
                 let (number, url) = (number.parse().unwrap_or(0), url.to_owned());
                 let repo = shot.address.get("repo").map_or("", String::as_str);
                 let thread = Some(format!("{}:{repo}:{number}", Service::Github));
-                let pull = ConversationPull { number, url, thread, branch: Some(branch) };
-                if let Err(why) = self.intake.submit_conversation_command(ConversationCommand::ReportPullRequest { conversation: self.conversation.id, pull }).await {
+                let pull = ConversationPull {
+                    number,
+                    url,
+                    thread,
+                    branch: Some(branch),
+                };
+                if let Err(why) = self
+                    .intake
+                    .submit_conversation_command(ConversationCommand::ReportPullRequest {
+                        conversation: self.conversation.id,
+                        pull,
+                    })
+                    .await
+                {
                     return JobOutcome::Failed(why);
                 }
-                self.record_shown(post.number, ShowOutcome::Visible { stage: post.stage, refs: vec![name] }).await
+                self.record_shown(
+                    post.number,
+                    ShowOutcome::Visible {
+                        stage: post.stage,
+                        refs: vec![name],
+                    },
+                )
+                .await
             }
-            Ok(Err(why)) => self.record_shown(post.number, ShowOutcome::Never { why }).await,
+            Ok(Err(why)) => {
+                self.record_shown(post.number, ShowOutcome::Never { why })
+                    .await
+            }
             Err(came) => came,
         }
     }
@@ -382,16 +529,39 @@ impl PostJob {
         if works {
             self.read_transcript().await;
         }
-        let live = self.memory.progress.as_ref().map(|it| &it.1).filter(|_| works);
+        let live = self
+            .memory
+            .progress
+            .as_ref()
+            .map(|it| &it.1)
+            .filter(|_| works);
         let dashboard = self.intake.registry().config.dashboard.as_deref();
-        let Some(card) = render::render_post(&self.board, &self.conversation, post, live, dashboard) else {
+        let Some(card) =
+            render::render_post(&self.board, &self.conversation, post, live, dashboard)
+        else {
             // The post was replaced by a later event, so it need not be shown any more.
-            return self.record_shown(post.number, ShowOutcome::Visible { stage: post.stage, refs: post.refs.clone() }).await;
+            return self
+                .record_shown(
+                    post.number,
+                    ShowOutcome::Visible {
+                        stage: post.stage,
+                        refs: post.refs.clone(),
+                    },
+                )
+                .await;
         };
         let card = self.redact_card(card);
         // Only a call counts as a sign of life, not a check that finds no change.
-        let silent = self.memory.last_call.get_or_insert_with(Instant::now).elapsed();
-        let beats = only_progress && self.service.heartbeat_interval().is_some_and(|it| silent >= it);
+        let silent = self
+            .memory
+            .last_call
+            .get_or_insert_with(Instant::now)
+            .elapsed();
+        let beats = only_progress
+            && self
+                .service
+                .heartbeat_interval()
+                .is_some_and(|it| silent >= it);
         let mut refs = post.refs.clone();
         let mut begun = post.begun;
         for (part, piece) in self.service.split_card(&card).into_iter().enumerate() {
@@ -402,7 +572,10 @@ impl PostJob {
             }
             if part >= refs.len() && !begun {
                 // Marked before it is created, so that a later run looks it up first.
-                let begin = ConversationCommand::BeginPost { conversation: self.conversation.id, post: post.number };
+                let begin = ConversationCommand::BeginPost {
+                    conversation: self.conversation.id,
+                    post: post.number,
+                };
                 if let Err(why) = self.intake.submit_conversation_command(begin).await {
                     return JobOutcome::Failed(why);
                 }
@@ -419,7 +592,9 @@ impl PostJob {
                 // early, it does not have the piece yet, and the piece would then be shown twice.
                 let early = MAX_LATE_ARRIVAL.saturating_sub(self.started.elapsed());
                 if !early.is_zero() {
-                    return self.record_created_pieces(post, &refs, JobOutcome::RateLimited(early)).await;
+                    return self
+                        .record_created_pieces(post, &refs, JobOutcome::RateLimited(early))
+                        .await;
                 }
             }
             let name = match self.send(&shot).await {
@@ -429,7 +604,11 @@ impl PostJob {
                     return self.record_created_pieces(post, &refs, came).await;
                 }
                 Ok(Err(why)) if only_progress => return self.on_progress_rejected(why),
-                Ok(Err(why)) => return self.record_shown(post.number, ShowOutcome::Never { why }).await,
+                Ok(Err(why)) => {
+                    return self
+                        .record_shown(post.number, ShowOutcome::Never { why })
+                        .await;
+                }
                 Err(came) => return self.record_created_pieces(post, &refs, came).await,
             };
             self.memory.shown_hashes.insert((post.number, part), hash);
@@ -442,10 +621,17 @@ impl PostJob {
         if only_progress && refs == post.refs {
             return JobOutcome::Done;
         }
-        let stage = if only_progress { post.shown } else { post.stage };
-        let came = self.record_shown(post.number, ShowOutcome::Visible { stage, refs }).await;
+        let stage = if only_progress {
+            post.shown
+        } else {
+            post.stage
+        };
+        let came = self
+            .record_shown(post.number, ShowOutcome::Visible { stage, refs })
+            .await;
         if !matches!(came, JobOutcome::Done) {
-            self.memory.certain_posts.remove(&post.number); // the post exists, but the board does not know
+            // the post exists, but the board does not know
+            self.memory.certain_posts.remove(&post.number);
         }
         came
     }
@@ -467,9 +653,22 @@ impl PostJob {
 
     /// Records the pieces that were created before the job had to stop, so that they are not
     /// created again.
-    async fn record_created_pieces(&mut self, post: &ThreadPost, refs: &[String], came: JobOutcome) -> JobOutcome {
+    async fn record_created_pieces(
+        &mut self,
+        post: &ThreadPost,
+        refs: &[String],
+        came: JobOutcome,
+    ) -> JobOutcome {
         if refs.len() > post.refs.len() {
-            let kept = self.record_shown(post.number, ShowOutcome::Visible { stage: post.shown, refs: refs.to_vec() }).await;
+            let kept = self
+                .record_shown(
+                    post.number,
+                    ShowOutcome::Visible {
+                        stage: post.shown,
+                        refs: refs.to_vec(),
+                    },
+                )
+                .await;
             if !matches!(kept, JobOutcome::Done) {
                 self.memory.certain_posts.remove(&post.number);
             }
@@ -478,19 +677,29 @@ impl PostJob {
     }
 
     fn is_working(&self, turn: u64) -> bool {
-        self.conversation.turns.iter().any(|it| it.number == turn && it.state == TurnState::Working)
+        self.conversation
+            .turns
+            .iter()
+            .any(|it| it.number == turn && it.state == TurnState::Working)
     }
 
     /// Reads the next records of the working attempt's transcript.
     async fn read_transcript(&mut self) {
-        let task = self.conversation.task.and_then(|it| self.board.tasks.get(&it));
-        let Some(attempt) = task.and_then(|it| it.attempt) else { return };
+        let task = self
+            .conversation
+            .task
+            .and_then(|it| self.board.tasks.get(&it));
+        let Some(attempt) = task.and_then(|it| it.attempt) else {
+            return;
+        };
         let mut live = match self.memory.progress.take() {
             Some((of, live)) if of == attempt => live,
             _ => TurnProgress::default(),
         };
         let (agents, from) = (self.intake.engine.agents().clone(), live.last_record + 1);
-        let read = tokio::task::spawn_blocking(move || agents.transcript(attempt, from, RECORDS_PER_READ)).await;
+        let read =
+            tokio::task::spawn_blocking(move || agents.transcript(attempt, from, RECORDS_PER_READ))
+                .await;
         match read {
             Ok(Ok(lines)) => {
                 for line in lines {
@@ -510,7 +719,9 @@ impl PostJob {
 /// working turns need.
 fn share_for_turn_ends(limits: &[RateLimit], working: usize) -> f64 {
     let share = |limit: &RateLimit| match limit.kind {
-        RateLimitKind::Window { max_units: most, .. } => working as f64 * f64::from(limit.cost) / f64::from(most.max(1)),
+        RateLimitKind::Window {
+            max_units: most, ..
+        } => working as f64 * f64::from(limit.cost) / f64::from(most.max(1)),
         RateLimitKind::Bucket { .. } => 0.0,
     };
     limits.iter().map(share).fold(0.5, f64::max).min(1.0)
@@ -534,15 +745,30 @@ mod tests {
     use super::*;
 
     fn post(n: u64, stage: u32) -> ThreadPost {
-        ThreadPost { number: n, content: PostContent::Turn { turn: 1 }, stage, shown: 0, begun: true, refs: vec![], answer: None, failure: None }
+        ThreadPost {
+            number: n,
+            content: PostContent::Turn { turn: 1 },
+            stage,
+            shown: 0,
+            begun: true,
+            refs: vec![],
+            answer: None,
+            failure: None,
+        }
     }
 
     /// An edit that the limits delay for most of a minute does not delay the end of the turn.
     #[test]
     fn end_of_a_turn_does_not_wait_behind_a_delayed_edit() {
         let (now, minute) = (Instant::now(), Duration::from_secs(60));
-        let (edit, end) = (PostWork::Progress(post(2, 1)), PostWork::DuePost(post(2, 2)));
-        let mut memory = ConversationMemory { delayed_work: Some((edit.key(), now + minute)), ..ConversationMemory::default() };
+        let (edit, end) = (
+            PostWork::Progress(post(2, 1)),
+            PostWork::DuePost(post(2, 2)),
+        );
+        let mut memory = ConversationMemory {
+            delayed_work: Some((edit.key(), now + minute)),
+            ..ConversationMemory::default()
+        };
         assert_eq!(ready_at(&memory, &edit, Duration::ZERO, now), now + minute);
         assert_eq!(ready_at(&memory, &end, Duration::ZERO, now), now);
         // A delay by the limits applies to the same work, and a failing service delays all work.
@@ -554,8 +780,10 @@ mod tests {
 
     #[test]
     fn edits_leave_room_for_the_ends_of_working_turns() {
-        let limits =
-            [RateLimit::window("chat.update", 50, Duration::from_secs(60)), RateLimit::bucket("x", 3.0, Duration::ZERO)];
+        let limits = [
+            RateLimit::window("chat.update", 50, Duration::from_secs(60)),
+            RateLimit::bucket("x", 3.0, Duration::ZERO),
+        ];
         for (working, keep) in [(0, 0.5), (20, 0.5), (40, 0.8), (50, 1.0), (200, 1.0)] {
             assert_eq!(share_for_turn_ends(&limits, working), keep, "{working}");
         }

@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::intake::unix_time_ms;
+use crate::config::{Secret, WebhookReceiver};
 use crate::http::{HttpAnswer, HttpCall, HttpClient};
-use crate::config::{WebhookReceiver, Secret};
+use crate::intake::unix_time_ms;
 use crate::service::ServiceError;
 
 /// Number of events that are read at once.
@@ -55,13 +55,24 @@ enum SendOutcome {
 
 /// Sends events to one receiver until the task is aborted or the receiver unsubscribes. Starts
 /// after the last event sent, or after revision `from` if there is none.
-pub(crate) async fn run(engine: Engine, http: HttpClient, it: WebhookReceiver, data: PathBuf, from: u64) {
+pub(crate) async fn run(
+    engine: Engine,
+    http: HttpClient,
+    it: WebhookReceiver,
+    data: PathBuf,
+    from: u64,
+) {
     if let Some(why) = it.problem() {
         return tracing::warn!("no events are sent to the webhook {}: {why}", it.host());
     }
-    let Some(Ok(key)) = it.secret.as_ref().map(signing_key) else { return };
+    let Some(Ok(key)) = it.secret.as_ref().map(signing_key) else {
+        return;
+    };
     let file = position_file(&data, &it.url);
-    let mut told = read_position(&file).unwrap_or_else(|| SendPosition { fleet: random_id(), revision: from });
+    let mut told = read_position(&file).unwrap_or_else(|| SendPosition {
+        fleet: random_id(),
+        revision: from,
+    });
     // After a backup was restored, the revisions after it happen again.
     told.revision = told.revision.min(engine.board().revision);
     write_position(&file, &told);
@@ -69,7 +80,8 @@ pub(crate) async fn run(engine: Engine, http: HttpClient, it: WebhookReceiver, d
     loop {
         changes.borrow_and_update();
         let (history, after) = (engine.history().clone(), told.revision);
-        let page = tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
+        let page =
+            tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
         let Ok(Ok(page)) = page else {
             tracing::error!("could not read the history for the webhook {}", it.host());
             tokio::time::sleep(READ_RETRY_DELAY).await;
@@ -83,7 +95,13 @@ pub(crate) async fn run(engine: Engine, http: HttpClient, it: WebhookReceiver, d
                         it.host()
                     );
                 }
-                write_position(&file, &SendPosition { revision: recorded.revision, ..told.clone() });
+                write_position(
+                    &file,
+                    &SendPosition {
+                        revision: recorded.revision,
+                        ..told.clone()
+                    },
+                );
             }
             told.revision = recorded.revision;
         }
@@ -98,7 +116,12 @@ pub(crate) async fn run(engine: Engine, http: HttpClient, it: WebhookReceiver, d
 
 /// Sends one event until the receiver accepts it, or has refused it often enough. Returns `false`
 /// if the receiver unsubscribed.
-async fn send_until_accepted(http: &HttpClient, it: &WebhookReceiver, key: &[u8], (recorded, fleet): (&Recorded, &str)) -> bool {
+async fn send_until_accepted(
+    http: &HttpClient,
+    it: &WebhookReceiver,
+    key: &[u8],
+    (recorded, fleet): (&Recorded, &str),
+) -> bool {
     let body = event_body(recorded);
     let id = format!("evt_{fleet}_{}", recorded.revision);
     let (mut pause, mut refusals) = (RETRY_DELAY, 0);
@@ -109,13 +132,19 @@ async fn send_until_accepted(http: &HttpClient, it: &WebhookReceiver, key: &[u8]
             SendOutcome::Refused(why) => {
                 refusals += 1;
                 if refusals >= MAX_REFUSALS {
-                    tracing::warn!("the webhook {} refused {id}: {why}; continuing with the next event", it.host());
+                    tracing::warn!(
+                        "the webhook {} refused {id}: {why}; continuing with the next event",
+                        it.host()
+                    );
                     return true;
                 }
                 None
             }
             SendOutcome::Unreachable(why, wait) => {
-                tracing::info!("could not send {id} to the webhook {} yet: {why}", it.host());
+                tracing::info!(
+                    "could not send {id} to the webhook {} yet: {why}",
+                    it.host()
+                );
                 wait
             }
         };
@@ -149,22 +178,30 @@ fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
         },
         // An answer that is too long still shows that the receiver got the event.
         Err(ServiceError::Rejected(_)) => SendOutcome::Accepted,
-        Err(ServiceError::OutcomeUnknown(why) | ServiceError::Unauthorized(why)) => SendOutcome::Unreachable(why, None),
-        Err(ServiceError::RetryAfter(wait)) => SendOutcome::Unreachable("it is busy".into(), Some(wait)),
+        Err(ServiceError::OutcomeUnknown(why) | ServiceError::Unauthorized(why)) => {
+            SendOutcome::Unreachable(why, None)
+        }
+        Err(ServiceError::RetryAfter(wait)) => {
+            SendOutcome::Unreachable("it is busy".into(), Some(wait))
+        }
     }
 }
 
 /// Returns the body of an event: its kind, its date, and its data as in the API, without fencing
 /// tokens.
 fn event_body(recorded: &Recorded) -> Value {
-    let date = jiff::Timestamp::from_millisecond(i64::try_from(recorded.now.unix_ms).unwrap_or(0)).unwrap_or_default();
+    let date = jiff::Timestamp::from_millisecond(i64::try_from(recorded.now.unix_ms).unwrap_or(0))
+        .unwrap_or_default();
     let event = EventView::new(recorded, date.to_string());
     json!({"type": event.kind.clone(), "timestamp": event.time.clone(), "data": event})
 }
 
 /// Returns whether a receiver subscribed to events of this kind.
 fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
-    prefixes.is_empty() || prefixes.iter().any(|it| kind.starts_with(it.trim_end_matches('*')))
+    prefixes.is_empty()
+        || prefixes
+            .iter()
+            .any(|it| kind.starts_with(it.trim_end_matches('*')))
 }
 
 /// Returns the signature of an id, a date and a body, with the prefix `v1,`.
@@ -180,13 +217,18 @@ fn webhook_signature(key: &[u8], id: &str, at: &str, body: &str) -> String {
 /// is.
 pub(crate) fn signing_key(secret: &Secret) -> Result<Vec<u8>, &'static str> {
     match secret.reveal().strip_prefix("whsec_") {
-        Some(text) => decode_base64(text).ok_or("begins with whsec_, and what follows is not base64"),
-        None if secret.reveal().len() < 16 => Err("is too short to be a secret: give it 24 random bytes or more"),
+        Some(text) => {
+            decode_base64(text).ok_or("begins with whsec_, and what follows is not base64")
+        }
+        None if secret.reveal().len() < 16 => {
+            Err("is too short to be a secret: give it 24 random bytes or more")
+        }
         None => Ok(secret.reveal().as_bytes().to_vec()),
     }
 }
 
-const BASE64_DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const BASE64_DIGITS: &[u8; 64] =
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn encode_base64(bytes: &[u8]) -> String {
     let mut found = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -195,7 +237,11 @@ fn encode_base64(bytes: &[u8]) -> String {
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for nth in 0..4 {
             let digit = BASE64_DIGITS[(bits >> (18 - 6 * nth) & 63) as usize];
-            found.push(if nth <= three.len() { char::from(digit) } else { '=' });
+            found.push(if nth <= three.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
         }
     }
     found
@@ -225,7 +271,10 @@ fn random_id() -> String {
 }
 
 fn position_file(data: &Path, url: &str) -> PathBuf {
-    let sum: String = Sha256::digest(url.as_bytes())[..8].iter().map(|it| format!("{it:02x}")).collect();
+    let sum: String = Sha256::digest(url.as_bytes())[..8]
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect();
     data.join("webhooks").join(format!("{sum}.json"))
 }
 
@@ -254,13 +303,24 @@ mod tests {
     #[test]
     fn signature_follows_the_standard_webhooks_specification() {
         let key = signing_key(&Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")).unwrap();
-        let signature = webhook_signature(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", r#"{"test": 2432232314}"#);
+        let signature = webhook_signature(
+            &key,
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "1614265330",
+            r#"{"test": 2432232314}"#,
+        );
         assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
     }
 
     #[test]
     fn base64_is_encoded_and_decoded() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+        ] {
             assert_eq!(encode_base64(bytes.as_bytes()), text);
             assert_eq!(decode_base64(text).unwrap_or_default(), bytes.as_bytes());
         }
@@ -271,8 +331,15 @@ mod tests {
 
     #[test]
     fn receiver_gets_the_events_that_match_its_prefixes() {
-        let wanted =
-            |prefixes: &[&str], kind| is_subscribed(&prefixes.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>(), kind);
+        let wanted = |prefixes: &[&str], kind| {
+            is_subscribed(
+                &prefixes
+                    .iter()
+                    .map(|it| (*it).to_owned())
+                    .collect::<Vec<_>>(),
+                kind,
+            )
+        };
         assert!(wanted(&[], "task.added"));
         assert!(wanted(&["task.", "landing.landed"], "task.added"));
         assert!(wanted(&["task.*"], "task.added"));
@@ -284,14 +351,24 @@ mod tests {
     fn delivery_outcome_follows_from_the_status_of_the_answer() {
         let answer = |status| {
             let headers = reqwest::header::HeaderMap::new();
-            classify_answer(Ok(HttpAnswer { status, headers, body: Value::Null }))
+            classify_answer(Ok(HttpAnswer {
+                status,
+                headers,
+                body: Value::Null,
+            }))
         };
         assert_eq!(answer(204), SendOutcome::Accepted);
         assert_eq!(answer(410), SendOutcome::Unsubscribed);
         assert!(matches!(answer(400), SendOutcome::Refused(_)));
-        assert!(matches!(answer(302), SendOutcome::Refused(_)), "a signed request does not follow a redirect");
+        assert!(
+            matches!(answer(302), SendOutcome::Refused(_)),
+            "a signed request does not follow a redirect"
+        );
         assert!(matches!(answer(429), SendOutcome::Unreachable(..)));
         assert!(matches!(answer(503), SendOutcome::Unreachable(..)));
-        assert!(matches!(classify_answer(Err(ServiceError::OutcomeUnknown("gone".into()))), SendOutcome::Unreachable(..)));
+        assert!(matches!(
+            classify_answer(Err(ServiceError::OutcomeUnknown("gone".into()))),
+            SendOutcome::Unreachable(..)
+        ));
     }
 }

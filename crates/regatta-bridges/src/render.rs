@@ -3,12 +3,15 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
+use regatta_core::agent_protocol::{AgentEvent, PlanEntry, RequestContent, ToolStatus};
 use regatta_core::board::Board;
-use regatta_core::conversation::{self, Conversation, ChangeDestination, ThreadPost, NoteTone as NoteTone, ConversationTurn, TurnState, PostContent};
-use regatta_core::agent_protocol::{PlanEntry, AgentEvent, ToolStatus, RequestContent};
+use regatta_core::conversation::{
+    self, ChangeDestination, Conversation, ConversationTurn, NoteTone, PostContent, ThreadPost,
+    TurnState,
+};
 use regatta_core::task::TaskStatus;
 
-use crate::service::{CardButton, PostCard, CardTone};
+use crate::service::{CardButton, CardTone, PostCard};
 
 /// Facts about a working turn that are not on the board, from its transcript.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +40,9 @@ impl TurnProgress {
                     self.text = self.text.chars().skip(over).collect();
                 }
             }
-            AgentEvent::Tool(tool) if tool.status != ToolStatus::Pending || !tool.title.is_empty() => {
+            AgentEvent::Tool(tool)
+                if tool.status != ToolStatus::Pending || !tool.title.is_empty() =>
+            {
                 let line = one_line(&tool.describe(), 120);
                 if !line.is_empty() && self.recent_tools.back() != Some(&line) {
                     self.recent_tools.push_back(line);
@@ -64,48 +69,90 @@ pub fn render_post(
     match &post.content {
         PostContent::Seen { .. } | PostContent::Pull => None,
         PostContent::Queued { turn, ahead } => {
-            let waits = it.turns.iter().any(|it| it.number == *turn && it.state == TurnState::Queued);
-            let others = if *ahead == 1 { "one message".to_owned() } else { format!("{ahead} messages") };
-            let text = format!("I will get to this next: {others} before it. Say `stop` to end the current work.");
+            let waits = it
+                .turns
+                .iter()
+                .any(|it| it.number == *turn && it.state == TurnState::Queued);
+            let others = if *ahead == 1 {
+                "one message".to_owned()
+            } else {
+                format!("{ahead} messages")
+            };
+            let text = format!(
+                "I will get to this next: {others} before it. Say `stop` to end the current work."
+            );
             if waits {
-                return Some(PostCard { tone: CardTone::Waiting, text, ..PostCard::default() });
+                return Some(PostCard {
+                    tone: CardTone::Waiting,
+                    text,
+                    ..PostCard::default()
+                });
             }
             // The waiting message was never shown, so there is nothing to correct.
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
-            let state = it.turns.iter().find(|it| it.number == *turn).map(|turn| turn.state);
+            let state = it
+                .turns
+                .iter()
+                .find(|it| it.number == *turn)
+                .map(|turn| turn.state);
             let text = match state {
                 Some(TurnState::Stopped) => "This message was dropped from the queue.",
                 _ => "This message is no longer in the queue.",
             };
-            Some(PostCard { tone: CardTone::Answered, text: text.into(), ..PostCard::default() })
+            Some(PostCard {
+                tone: CardTone::Answered,
+                text: text.into(),
+                ..PostCard::default()
+            })
         }
         PostContent::Note { tone, text } => {
-            let tone = if *tone == NoteTone::Trouble { CardTone::Failed } else { CardTone::Note };
-            Some(PostCard { tone, text: text.clone(), ..PostCard::default() })
+            let tone = if *tone == NoteTone::Trouble {
+                CardTone::Failed
+            } else {
+                CardTone::Note
+            };
+            Some(PostCard {
+                tone,
+                text: text.clone(),
+                ..PostCard::default()
+            })
         }
         PostContent::Ask { approval } => Some(request_card(board, post, *approval)),
         PostContent::Turn { turn } => {
             let turn = it.turns.iter().find(|it| it.number == *turn)?;
             Some(match turn.state {
                 TurnState::Working | TurnState::Queued => working_card(board, it, live),
-                TurnState::Done | TurnState::Failed | TurnState::Stopped => ended_card(board, it, turn, dashboard),
+                TurnState::Done | TurnState::Failed | TurnState::Stopped => {
+                    ended_card(board, it, turn, dashboard)
+                }
             })
         }
     }
 }
 
 fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::ApprovalId) -> PostCard {
-    let button = |label: &str, value: String, danger| CardButton { label: label.into(), value, is_dangerous: danger };
+    let button = |label: &str, value: String, danger| CardButton {
+        label: label.into(),
+        value,
+        is_dangerous: danger,
+    };
     let approval = board.approvals.get(&id);
     let Some(approval) = approval.filter(|_| post.answer.is_none()) else {
         let how = post.answer.as_deref().unwrap_or("no longer needed");
-        return PostCard { tone: CardTone::Answered, text: format!("{id}: {how}"), ..PostCard::default() };
+        return PostCard {
+            tone: CardTone::Answered,
+            text: format!("{id}: {how}"),
+            ..PostCard::default()
+        };
     };
     let (text, buttons) = match &approval.request.content {
         RequestContent::Permission { tool, .. } => {
-            let text = format!("May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.", code_block(&tool.describe()));
+            let text = format!(
+                "May I do this? ({id})\n\n{}\n\nSay `allow` or `deny`.",
+                code_block(&tool.describe())
+            );
             let buttons = vec![
                 button("Allow", format!("allow:{id}"), false),
                 button("Always in this task", format!("always:{id}"), false),
@@ -115,16 +162,27 @@ fn request_card(board: &Board, post: &ThreadPost, id: regatta_core::ids::Approva
         }
         RequestContent::Question { text, choices, .. } => {
             let buttons = choices.iter().take(10).enumerate();
-            let buttons = buttons.map(|(nth, it)| button(&one_line(it, 60), format!("choice-{nth}:{id}"), false));
-            (format!("{text}\n\nAnswer here, in your own words ({id})."), buttons.collect())
+            let buttons = buttons
+                .map(|(nth, it)| button(&one_line(it, 60), format!("choice-{nth}:{id}"), false));
+            (
+                format!("{text}\n\nAnswer here, in your own words ({id})."),
+                buttons.collect(),
+            )
         }
     };
-    PostCard { tone: CardTone::Question, text, buttons, ..PostCard::default() }
+    PostCard {
+        tone: CardTone::Question,
+        text,
+        buttons,
+        ..PostCard::default()
+    }
 }
 
 fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -> PostCard {
     let task = it.task.and_then(|it| board.tasks.get(&it));
-    let attempt = task.and_then(|it| it.attempt).and_then(|it| board.attempts.get(&it));
+    let attempt = task
+        .and_then(|it| it.attempt)
+        .and_then(|it| board.attempts.get(&it));
     let plan: Vec<PlanEntry> = match (live.filter(|it| !it.plan.is_empty()), attempt) {
         (Some(live), _) => live.plan.clone(),
         (None, Some(attempt)) => attempt.session.plan.clone(),
@@ -132,14 +190,24 @@ fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -
     };
     let mut text = String::new();
     let doing = match (task, attempt) {
-        (_, Some(_)) if conversation::pending_approval(board, it).is_some() => "waiting for your answer".to_owned(),
-        (Some(task), Some(_)) if task.status == TaskStatus::Validating => "checking the work".to_owned(),
+        (_, Some(_)) if conversation::pending_approval(board, it).is_some() => {
+            "waiting for your answer".to_owned()
+        }
+        (Some(task), Some(_)) if task.status == TaskStatus::Validating => {
+            "checking the work".to_owned()
+        }
         (Some(task), Some(_)) if !task.progress.is_empty() => one_line(&task.progress, 200),
         (_, Some(_)) => "working".to_owned(),
         (Some(task), None) => {
-            let now = regatta_core::ids::Now { fleet_ms: board.fleet_ms, unix_ms: 0 };
+            let now = regatta_core::ids::Now {
+                fleet_ms: board.fleet_ms,
+                unix_ms: 0,
+            };
             let why = regatta_core::schedule::wait_reasons(board, task, now);
-            why.first().map_or_else(|| "about to start".into(), |it| format!("waiting: {}", it.text))
+            why.first().map_or_else(
+                || "about to start".into(),
+                |it| format!("waiting: {}", it.text),
+            )
         }
         (None, None) => "about to start".to_owned(),
     };
@@ -161,29 +229,54 @@ fn working_card(board: &Board, it: &Conversation, live: Option<&TurnProgress>) -
         text: text.trim().to_owned(),
         plan: plan.into_iter().map(|it| (it.text, it.status)).collect(),
         activity: Some(doing),
-        buttons: vec![CardButton { label: "Stop".into(), value: format!("stop:{}", it.id), is_dangerous: true }],
+        buttons: vec![CardButton {
+            label: "Stop".into(),
+            value: format!("stop:{}", it.id),
+            is_dangerous: true,
+        }],
         links: vec![],
     }
 }
 
-fn ended_card(board: &Board, it: &Conversation, turn: &ConversationTurn, dashboard: Option<&str>) -> PostCard {
+fn ended_card(
+    board: &Board,
+    it: &Conversation,
+    turn: &ConversationTurn,
+    dashboard: Option<&str>,
+) -> PostCard {
     let mut links = Vec::new();
     if let Some(pull) = &it.pull {
         links.push((format!("PR #{}", pull.number), pull.url.clone()));
     }
     if let (Some(at), Some(task)) = (dashboard, it.task) {
-        links.push((task.to_string(), format!("{}/t/{task}", at.trim_end_matches('/'))));
+        links.push((
+            task.to_string(),
+            format!("{}/t/{task}", at.trim_end_matches('/')),
+        ));
     }
     let reason = turn.reason.as_deref().unwrap_or("no reason was given");
     match turn.state {
         TurnState::Stopped => {
-            let text = format!("Stopped: {reason}. The work so far is kept; write again to continue.");
-            PostCard { tone: CardTone::Stopped, text, links, ..PostCard::default() }
+            let text =
+                format!("Stopped: {reason}. The work so far is kept; write again to continue.");
+            PostCard {
+                tone: CardTone::Stopped,
+                text,
+                links,
+                ..PostCard::default()
+            }
         }
         TurnState::Failed => {
-            let why = it.task.map_or(String::new(), |it| format!(" For details: `regatta why {it}`."));
+            let why = it.task.map_or(String::new(), |it| {
+                format!(" For details: `regatta why {it}`.")
+            });
             let text = format!("This did not work: {reason}\n\nWrite again to retry.{why}");
-            PostCard { tone: CardTone::Failed, text, links, ..PostCard::default() }
+            PostCard {
+                tone: CardTone::Failed,
+                text,
+                links,
+                ..PostCard::default()
+            }
         }
         _ => {
             let mut text = turn.answer.clone().unwrap_or_default();
@@ -191,10 +284,22 @@ fn ended_card(board: &Board, it: &Conversation, turn: &ConversationTurn, dashboa
             if !facts.is_empty() {
                 text += &format!("\n\n{facts}");
             }
-            let open = it.task.and_then(|it| board.tasks.get(&it)).is_some_and(|it| it.status == TaskStatus::InReview);
-            let last = it.turns.iter().rev().find(|it| it.work.is_some()).is_some_and(|it| it.number == turn.number);
+            let open = it
+                .task
+                .and_then(|it| board.tasks.get(&it))
+                .is_some_and(|it| it.status == TaskStatus::InReview);
+            let last = it
+                .turns
+                .iter()
+                .rev()
+                .find(|it| it.work.is_some())
+                .is_some_and(|it| it.number == turn.number);
             let offer = open && last && it.deliver != ChangeDestination::Land;
-            let land = CardButton { label: "Land".into(), value: format!("land:{}", it.id), is_dangerous: false };
+            let land = CardButton {
+                label: "Land".into(),
+                value: format!("land:{}", it.id),
+                is_dangerous: false,
+            };
             PostCard {
                 tone: CardTone::Done,
                 text,
@@ -210,14 +315,26 @@ fn ended_card(board: &Board, it: &Conversation, turn: &ConversationTurn, dashboa
 fn turn_facts(it: &Conversation, turn: &ConversationTurn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
-        let few: Vec<String> = work.changed.iter().take(5).map(|it| inline_code(it)).collect();
+        let few: Vec<String> = work
+            .changed
+            .iter()
+            .take(5)
+            .map(|it| inline_code(it))
+            .collect();
         let more = work.changed_count.saturating_sub(few.len());
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
         lines.push(format!("Changed: {}{more}", few.join(", ")));
         lines.push(format!("Branch: {}", inline_code(&work.branch)));
         lines.extend(work.checks.as_ref().map(|it| format!("Checks: {it}")));
     }
-    lines.extend(turn.micro_usd.map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)));
+    lines.extend(
+        turn.micro_usd
+            .map(|it| format!("Cost: ${:.2}", it as f64 / 1e6)),
+    );
     if turn.work.is_some() {
         match it.deliver {
             ChangeDestination::Review => lines.push("Say `land` to merge it.".into()),
@@ -225,13 +342,21 @@ fn turn_facts(it: &Conversation, turn: &ConversationTurn) -> String {
             ChangeDestination::Pull => {}
         }
     }
-    lines.iter().map(|it| format!("- {it}")).collect::<Vec<_>>().join("\n")
+    lines
+        .iter()
+        .map(|it| format!("- {it}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Splits a card into as many pieces as there are texts. The progress is on the first, the buttons
 /// and links are on the last.
 pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
-    let piece = |text| PostCard { tone: card.tone, text, ..PostCard::default() };
+    let piece = |text| PostCard {
+        tone: card.tone,
+        text,
+        ..PostCard::default()
+    };
     let mut pieces: Vec<PostCard> = texts.into_iter().map(piece).collect();
     if let Some(first) = pieces.first_mut() {
         (first.plan, first.activity) = (card.plan.clone(), card.activity.clone());
@@ -265,7 +390,11 @@ pub(crate) struct PlanFormat {
 impl PlanFormat {
     pub(crate) fn format_plan(&self, card: &PostCard) -> Option<String> {
         let line = |(text, status): &(String, ToolStatus)| {
-            format!("{} {}", (self.sign)(*status), one_line(text, self.max_line_chars))
+            format!(
+                "{} {}",
+                (self.sign)(*status),
+                one_line(text, self.max_line_chars)
+            )
         };
         let lines: Vec<String> = card.plan.iter().take(self.max_lines).map(line).collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
@@ -284,28 +413,56 @@ pub(crate) fn status_sign(status: ToolStatus) -> &'static str {
 
 /// Returns the links below a card.
 pub(crate) fn link_line(card: &PostCard) -> Option<String> {
-    let links: Vec<String> = card.links.iter().map(|(label, url)| format!("[{label}]({url})")).collect();
+    let links: Vec<String> = card
+        .links
+        .iter()
+        .map(|(label, url)| format!("[{label}]({url})"))
+        .collect();
     (!links.is_empty()).then(|| links.join(" · "))
 }
 
 /// Returns the whole text of a card without its buttons, in CommonMark.
 pub(crate) fn card_text(card: &PostCard, lines: &PlanFormat) -> String {
     let text = Some(card.text.clone()).filter(|it| !it.trim().is_empty());
-    let parts: Vec<String> = [card_header(card), lines.format_plan(card), text, link_line(card)].into_iter().flatten().collect();
-    if parts.is_empty() { "…".to_owned() } else { parts.join("\n\n") }
+    let parts: Vec<String> = [
+        card_header(card),
+        lines.format_plan(card),
+        text,
+        link_line(card),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if parts.is_empty() {
+        "…".to_owned()
+    } else {
+        parts.join("\n\n")
+    }
 }
 
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    let cut: String = line.chars().filter(|it| !it.is_control()).take(most).collect();
-    if line.chars().count() > most { format!("{cut}…") } else { cut }
+    let cut: String = line
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(most)
+        .collect();
+    if line.chars().count() > most {
+        format!("{cut}…")
+    } else {
+        cut
+    }
 }
 
 /// Formats inline code so that its content cannot close it.
 pub(crate) fn inline_code(text: &str) -> String {
     let longest = text.split(|it| it != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
-    if longest > 0 { format!("{fence} {text} {fence}") } else { format!("`{text}`") }
+    if longest > 0 {
+        format!("{fence} {text} {fence}")
+    } else {
+        format!("`{text}`")
+    }
 }
 
 fn code_block(text: &str) -> String {
@@ -325,7 +482,10 @@ pub fn split_text(text: &str, most: usize) -> Vec<String> {
     let (mut pieces, mut piece, mut fence) = (Vec::new(), String::new(), None::<String>);
     let mut close = |piece: &mut String, fence: &Option<String>| {
         if let Some(fence) = fence {
-            let marks: String = fence.chars().take_while(|it| *it == '`' || *it == '~').collect();
+            let marks: String = fence
+                .chars()
+                .take_while(|it| *it == '`' || *it == '~')
+                .collect();
             piece.push_str(&marks);
         }
         let done = std::mem::take(piece);
@@ -346,12 +506,16 @@ pub fn split_text(text: &str, most: usize) -> Vec<String> {
                 break;
             }
             // A line is cut only if it alone is too long.
-            let fresh = piece.trim().is_empty() || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
+            let fresh = piece.trim().is_empty()
+                || fence.as_ref().is_some_and(|it| piece.trim() == it.trim());
             if !fresh {
                 close(&mut piece, &fence);
                 continue;
             }
-            let at = rest.char_indices().nth(left.max(1)).map_or(rest.len(), |it| it.0);
+            let at = rest
+                .char_indices()
+                .nth(left.max(1))
+                .map_or(rest.len(), |it| it.0);
             piece.push_str(&rest[..at]);
             piece.push('\n');
             rest = &rest[at..];
@@ -378,15 +542,25 @@ mod tests {
 
     #[test]
     fn long_text_is_split_between_lines_and_code_blocks_stay_whole() {
-        let text = format!("Intro\n\n```rust\n{}```\nEnd", "let x = 1; // a line\n".repeat(200));
+        let text = format!(
+            "Intro\n\n```rust\n{}```\nEnd",
+            "let x = 1; // a line\n".repeat(200)
+        );
         let pieces = split_text(&text, 1_000);
         assert!(pieces.len() > 4);
         for piece in &pieces {
             assert!(piece.chars().count() <= 1_000, "{}", piece.chars().count());
             assert_eq!(piece.matches("```").count() % 2, 0, "{piece}");
-            assert!(piece.lines().all(|it| !it.starts_with("et x")), "the text was split inside a line");
+            assert!(
+                piece.lines().all(|it| !it.starts_with("et x")),
+                "the text was split inside a line"
+            );
         }
-        let lines = pieces.iter().flat_map(|it| it.lines()).filter(|it| it.starts_with("let x")).count();
+        let lines = pieces
+            .iter()
+            .flat_map(|it| it.lines())
+            .filter(|it| it.starts_with("let x"))
+            .count();
         assert_eq!(lines, 200, "lines were lost");
         assert_eq!(split_text("short", 10), ["short"]);
     }
@@ -409,9 +583,14 @@ mod tests {
     fn live_progress_keeps_the_last_steps_and_words() {
         let mut live = TurnProgress::default();
         for n in 0..10 {
-            let tool = regatta_core::agent_protocol::ToolCall { title: format!("Read {n}"), ..Default::default() };
+            let tool = regatta_core::agent_protocol::ToolCall {
+                title: format!("Read {n}"),
+                ..Default::default()
+            };
             live.on_event(&AgentEvent::Tool(tool));
-            live.on_event(&AgentEvent::Message { text: "word ".repeat(40) });
+            live.on_event(&AgentEvent::Message {
+                text: "word ".repeat(40),
+            });
         }
         assert_eq!((live.recent_tools.len(), live.tool_count), (3, 10));
         assert!(live.text.chars().count() <= 500);

@@ -10,19 +10,22 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use regatta_core::agent_protocol::ToolStatus;
 use regatta_core::conversation::review::PullRequest;
 use regatta_core::ids::ApprovalId;
-use regatta_core::agent_protocol::ToolStatus;
 
-use crate::rate_limit::RateLimit;
-use crate::intake::Intake;
 use crate::config::Requester;
+use crate::intake::Intake;
+use crate::rate_limit::RateLimit;
 
 pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A parsed event from a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(clippy::large_enum_variant, reason = "few exist at once, and most are messages")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few exist at once, and most are messages"
+)]
 pub enum IncomingEvent {
     Message(IncomingMessage),
     /// A person pressed a button, or wrote what stands for one.
@@ -110,7 +113,12 @@ pub trait Inbound: Send + Sync + 'static {
     /// Runs as long as the bridge does: a socket, a long poll, or a search for missed deliveries.
     fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()>;
     /// Handles a request to its route. `body` is the raw body, because the signature covers it.
-    fn receive<'a>(&'a self, desk: &'a Intake, headers: &'a HeaderMap, body: &'a [u8]) -> ServiceFuture<'a, ReceiveOutcome>;
+    fn receive<'a>(
+        &'a self,
+        desk: &'a Intake,
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome>;
     /// Returns the maximum size of a request to its route, in bytes.
     fn max_request_bytes(&self) -> usize {
         5 * 1024 * 1024
@@ -133,7 +141,10 @@ pub enum ServiceError {
 impl ServiceError {
     /// Returns whether a later attempt may succeed.
     pub fn is_temporary(&self) -> bool {
-        matches!(self, ServiceError::RetryAfter(_) | ServiceError::OutcomeUnknown(_))
+        matches!(
+            self,
+            ServiceError::RetryAfter(_) | ServiceError::OutcomeUnknown(_)
+        )
     }
 }
 
@@ -216,5 +227,6 @@ pub trait Outbound: Send + Sync + 'static {
     /// Splits a card into pieces that the service accepts; the buttons are on the last piece.
     fn split_card(&self, card: &PostCard) -> Vec<PostCard>;
     /// Shows the post, and returns the name of the post at the service.
-    fn show<'a>(&'a self, shot: &'a SendRequest) -> ServiceFuture<'a, Result<String, ServiceError>>;
+    fn show<'a>(&'a self, shot: &'a SendRequest)
+    -> ServiceFuture<'a, Result<String, ServiceError>>;
 }

@@ -34,39 +34,76 @@ pub(crate) type DeliveryRoutes = BTreeMap<String, DeliveryRoute>;
 
 /// Returns the router for deliveries. It needs no token, because each delivery is signed.
 pub(crate) fn router(routes: DeliveryRoutes) -> Router {
-    Router::new().fallback(receive_delivery).with_state(Arc::new(routes))
+    Router::new()
+        .fallback(receive_delivery)
+        .with_state(Arc::new(routes))
 }
 
-async fn receive_delivery(State(routes): State<Arc<DeliveryRoutes>>, request: Request<Body>) -> Response {
+async fn receive_delivery(
+    State(routes): State<Arc<DeliveryRoutes>>,
+    request: Request<Body>,
+) -> Response {
     // The outer router may have removed its own part of the path.
     let path = request.uri().path();
-    let path = if path.starts_with("/webhooks/") { path.to_owned() } else { format!("/webhooks{path}") };
+    let path = if path.starts_with("/webhooks/") {
+        path.to_owned()
+    } else {
+        format!("/webhooks{path}")
+    };
     let Some(route) = routes.get(&path) else {
-        return (StatusCode::NOT_FOUND, "no agent has this route; see the routes: regatta bridge list\n")
+        return (
+            StatusCode::NOT_FOUND,
+            "no agent has this route; see the routes: regatta bridge list\n",
+        )
             .into_response();
     };
     if request.method() != axum::http::Method::POST {
-        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "POST")], "deliveries are sent with POST\n")
+        return (
+            StatusCode::METHOD_NOT_ALLOWED,
+            [(header::ALLOW, "POST")],
+            "deliveries are sent with POST\n",
+        )
             .into_response();
     }
     let (parts, body) = request.into_parts();
     let most = route.inbound.max_request_bytes();
-    let announced = parts.headers.get(header::CONTENT_LENGTH).and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
+    let announced = parts
+        .headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|it| it.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|it| it > most) {
-        return refuse(route, StatusCode::PAYLOAD_TOO_LARGE, "the delivery is too large");
+        return refuse(
+            route,
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the delivery is too large",
+        );
     }
     let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, most)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {
-            return refuse(route, StatusCode::PAYLOAD_TOO_LARGE, "the delivery is too large, or ended early");
+            return refuse(
+                route,
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the delivery is too large, or ended early",
+            );
         }
-        Err(_) => return refuse(route, StatusCode::REQUEST_TIMEOUT, "the delivery took too long to arrive"),
+        Err(_) => {
+            return refuse(
+                route,
+                StatusCode::REQUEST_TIMEOUT,
+                "the delivery took too long to arrive",
+            );
+        }
     };
     if route.intake.is_paused() {
         return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
     }
     let take = async {
-        match route.inbound.receive(&route.intake, &parts.headers, &body).await {
+        match route
+            .inbound
+            .receive(&route.intake, &parts.headers, &body)
+            .await
+        {
             ReceiveOutcome::Refused { status, why } => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
                 refuse(route, status, why)
@@ -75,8 +112,12 @@ async fn receive_delivery(State(routes): State<Arc<DeliveryRoutes>>, request: Re
             ReceiveOutcome::Events(events) => {
                 for event in events {
                     if let Err(why) = route.intake.accept(event).await {
-                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a delivery: {why}");
-                        return (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored; send it again\n")
+                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a delivery: \
+                            {why}");
+                        return (
+                            StatusCode::SERVICE_UNAVAILABLE,
+                            "the delivery could not be stored; send it again\n",
+                        )
                             .into_response();
                     }
                 }
@@ -86,7 +127,10 @@ async fn receive_delivery(State(routes): State<Arc<DeliveryRoutes>>, request: Re
     };
     match tokio::time::timeout(STORE_TIMEOUT, take).await {
         Ok(answer) => answer,
-        Err(_) => (StatusCode::SERVICE_UNAVAILABLE, "the delivery could not be stored in time; send it again\n")
+        Err(_) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the delivery could not be stored in time; send it again\n",
+        )
             .into_response(),
     }
 }

@@ -26,7 +26,11 @@ struct TestReceiver {
     received_count: watch::Sender<usize>,
 }
 
-async fn receive_event(State(it): State<TestReceiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn receive_event(
+    State(it): State<TestReceiver>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
     let answer = it.answers.lock().unwrap().pop().unwrap_or(204);
     it.received.lock().unwrap().push((headers, body));
     it.received_count.send_modify(|it| *it += 1);
@@ -35,10 +39,19 @@ async fn receive_event(State(it): State<TestReceiver>, headers: HeaderMap, body:
 
 impl TestReceiver {
     async fn start() -> (TestReceiver, String) {
-        let it = TestReceiver { received: Arc::default(), answers: Arc::default(), received_count: watch::channel(0).0 };
+        let it = TestReceiver {
+            received: Arc::default(),
+            answers: Arc::default(),
+            received_count: watch::channel(0).0,
+        };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/hook/very-secret-path", listener.local_addr().unwrap());
-        let router = Router::new().route("/hook/very-secret-path", post(receive_event)).with_state(it.clone());
+        let url = format!(
+            "http://{}/hook/very-secret-path",
+            listener.local_addr().unwrap()
+        );
+        let router = Router::new()
+            .route("/hook/very-secret-path", post(receive_event))
+            .with_state(it.clone());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
         (it, url)
     }
@@ -50,12 +63,22 @@ impl TestReceiver {
         loop {
             changes.borrow_and_update();
             let told: Vec<(HeaderMap, Bytes)> = self.received.lock().unwrap().clone();
-            let told: Vec<(HeaderMap, Value)> =
-                told.into_iter().map(|(headers, body)| (headers, serde_json::from_slice(&body).unwrap())).collect();
-            if told.iter().filter(|it| it.1["data"]["subject"] == agent).count() >= times {
+            let told: Vec<(HeaderMap, Value)> = told
+                .into_iter()
+                .map(|(headers, body)| (headers, serde_json::from_slice(&body).unwrap()))
+                .collect();
+            if told
+                .iter()
+                .filter(|it| it.1["data"]["subject"] == agent)
+                .count()
+                >= times
+            {
                 return told;
             }
-            tokio::time::timeout_at(deadline, changes.changed()).await.unwrap().unwrap();
+            tokio::time::timeout_at(deadline, changes.changed())
+                .await
+                .unwrap()
+                .unwrap();
         }
     }
 }
@@ -63,7 +86,15 @@ impl TestReceiver {
 /// Causes an event.
 async fn cause_event(world: &World, name: &str) {
     let by = Actor::Person("ann".into());
-    world.engine().submit_async(Request { by, key: None, command: register_agent(name) }).await.unwrap();
+    world
+        .engine()
+        .submit_async(Request {
+            by,
+            key: None,
+            command: register_agent(name),
+        })
+        .await
+        .unwrap();
 }
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
@@ -71,7 +102,9 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
 }
 
 fn revisions(told: &[(HeaderMap, Value)]) -> Vec<u64> {
-    told.iter().filter_map(|it| it.1["data"]["revision"].as_u64()).collect()
+    told.iter()
+        .filter_map(|it| it.1["data"]["revision"].as_u64())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,21 +112,39 @@ async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_rest
     let (receiver, url) = TestReceiver::start().await;
     let data = tempfile::tempdir().unwrap();
     let mut world = World::new(&["claude"]).await;
-    world.vars.insert("HOOK".into(), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into());
-    world.config.webhook = vec![WebhookConfig { url, secret: "HOOK".into(), events: vec!["agent.".into()] }];
+    world.vars.insert(
+        "HOOK".into(),
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".into(),
+    );
+    world.config.webhook = vec![WebhookConfig {
+        url,
+        secret: "HOOK".into(),
+        events: vec!["agent.".into()],
+    }];
     world.start().await;
     world.send_webhooks(data.path());
     cause_event(&world, "ann").await;
     let told = receiver.wait_for_events("ann", 1).await;
     assert_eq!(told[0].1["type"], told[0].1["data"]["kind"]);
-    assert!(told[0].1["type"].as_str().unwrap().starts_with("agent."), "{:?}", told[0].1);
+    assert!(
+        told[0].1["type"].as_str().unwrap().starts_with("agent."),
+        "{:?}",
+        told[0].1
+    );
     // After two failed deliveries, the same event arrives again under the same id, and no other
     // event arrives before it.
     receiver.answers.lock().unwrap().extend([503, 500]);
     cause_event(&world, "bob").await;
     let told = receiver.wait_for_events("bob", 3).await;
-    let last: Vec<&str> = told[told.len() - 3..].iter().map(|it| header(&it.0, "webhook-id")).collect();
-    assert_eq!((last[0], last[1]), (last[2], last[2]), "a repetition has another id");
+    let last: Vec<&str> = told[told.len() - 3..]
+        .iter()
+        .map(|it| header(&it.0, "webhook-id"))
+        .collect();
+    assert_eq!(
+        (last[0], last[1]),
+        (last[2], last[2]),
+        "a repetition has another id"
+    );
     let mut before = revisions(&told);
     before.dedup();
     assert!(before.is_sorted(), "{before:?}");
@@ -105,26 +156,47 @@ async fn webhook_receiver_gets_signed_events_in_order_and_continues_after_a_rest
     world.send_webhooks(data.path());
     let after = receiver.wait_for_events("cid", 1).await;
     let fresh = revisions(&after[told.len()..]);
-    assert!(fresh.iter().all(|it| it >= before.last().unwrap()), "{before:?} {fresh:?}");
+    assert!(
+        fresh.iter().all(|it| it >= before.last().unwrap()),
+        "{before:?} {fresh:?}"
+    );
     let (headers, body) = receiver.received.lock().unwrap().last().unwrap().clone();
-    let signed = [header(&headers, "webhook-id"), header(&headers, "webhook-timestamp")].join(".");
-    assert!(is_valid_signature(&signed, &body, header(&headers, "webhook-signature")));
-    assert!(!is_valid_signature(&signed, b"{}", header(&headers, "webhook-signature")));
-    assert!(!String::from_utf8_lossy(&body).contains("\"token\""), "a fencing token was sent");
+    let signed = [
+        header(&headers, "webhook-id"),
+        header(&headers, "webhook-timestamp"),
+    ]
+    .join(".");
+    assert!(is_valid_signature(
+        &signed,
+        &body,
+        header(&headers, "webhook-signature")
+    ));
+    assert!(!is_valid_signature(
+        &signed,
+        b"{}",
+        header(&headers, "webhook-signature")
+    ));
+    assert!(
+        !String::from_utf8_lossy(&body).contains("\"token\""),
+        "a fencing token was sent"
+    );
 }
 
 /// Verifies a signature as a receiver does, with a library that the bridge does not use.
 fn is_valid_signature(signed: &str, body: &[u8], given: &str) -> bool {
     use ring::hmac;
     let secret: [u8; 24] = [
-        0x31, 0xf2, 0x90, 0xf6, 0xbf, 0x06, 0x29, 0x8a, 0xab, 0x4f, 0x08, 0xd4, 0x3c, 0x3f, 0x08, 0x2c, 0xf6, 0x48,
-        0xa3, 0x62, 0xda, 0x2d, 0xa4, 0xb0,
+        0x31, 0xf2, 0x90, 0xf6, 0xbf, 0x06, 0x29, 0x8a, 0xab, 0x4f, 0x08, 0xd4, 0x3c, 0x3f, 0x08,
+        0x2c, 0xf6, 0x48, 0xa3, 0x62, 0xda, 0x2d, 0xa4, 0xb0,
     ];
     let key = hmac::Key::new(hmac::HMAC_SHA256, &secret);
     let content = [signed.as_bytes(), b".", body].concat();
     let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let text = given.strip_prefix("v1,").unwrap().trim_end_matches('=');
-    let bits: String = text.chars().map(|it| format!("{:06b}", digits.find(it).unwrap())).collect();
+    let bits: String = text
+        .chars()
+        .map(|it| format!("{:06b}", digits.find(it).unwrap()))
+        .collect();
     let bytes: Vec<u8> = bits
         .as_bytes()
         .chunks_exact(8)

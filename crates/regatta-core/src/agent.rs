@@ -243,7 +243,13 @@ pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 /// Returns whether an agent can do a task at all. A scripted agent needs the task's script or a
 /// script of its own.
 fn has_needed_script(agent: &Agent, has_script: bool) -> bool {
-    let has_own = || agent.profile.env.iter().any(|(name, _)| name == SCRIPT_FILE);
+    let has_own = || {
+        agent
+            .profile
+            .env
+            .iter()
+            .any(|(name, _)| name == SCRIPT_FILE)
+    };
     agent.runtime != Runtime::Scripted || has_script || has_own()
 }
 
@@ -251,8 +257,18 @@ fn has_needed_script(agent: &Agent, has_script: bool) -> bool {
 /// has no script.
 ///
 /// A task without an assignee is for any of `agents`. Agents that are not registered count as able.
-pub fn lacks_script(board: &Board, agents: &[AgentName], assignee: Option<&AgentName>, has_script: bool) -> bool {
-    let can = |name: &AgentName| board.agents.get(name).is_none_or(|agent| has_needed_script(agent, has_script));
+pub fn lacks_script(
+    board: &Board,
+    agents: &[AgentName],
+    assignee: Option<&AgentName>,
+    has_script: bool,
+) -> bool {
+    let can = |name: &AgentName| {
+        board
+            .agents
+            .get(name)
+            .is_none_or(|agent| has_needed_script(agent, has_script))
+    };
     match assignee {
         Some(name) => !can(name),
         None => !agents.is_empty() && !agents.iter().any(can),
@@ -289,18 +305,25 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
             "give a number in that range",
         ));
     }
-    if ask.runtime.argv().is_some_and(|it| it.first().is_none_or(|it| it.is_empty())) {
+    if ask
+        .runtime
+        .argv()
+        .is_some_and(|it| it.first().is_none_or(|it| it.is_empty()))
+    {
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", ask.runtime.name()),
             "give one: --command 'my-agent --print {prompt}'",
         ));
     }
     // The sandbox checks hosts in detail. A URL or a blank is never a host, so it is refused here.
-    let odd = |it: &&String| it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@');
+    let odd = |it: &&String| {
+        it.is_empty() || it.contains(|it: char| it.is_whitespace() || it == '/' || it == '@')
+    };
     if let Some(entry) = ask.profile.egress.iter().find(odd) {
         return Err(Refusal::invalid(
             format!("{entry:?} is not a host"),
-            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or 80",
+            "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
+            80",
         ));
     }
     let known = draft.board().agents.get(&ask.name).cloned();
@@ -308,7 +331,11 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
         name: ask.name,
         runtime: ask.runtime,
         role: ask.role,
-        provider: ask.provider.as_deref().map(provider_name::canonical).map(str::to_owned),
+        provider: ask
+            .provider
+            .as_deref()
+            .map(provider_name::canonical)
+            .map(str::to_owned),
         profile: ask.profile,
         description: ask.description,
         max_tasks: ask.max_tasks,
@@ -318,9 +345,16 @@ pub fn register(draft: &mut Draft, ask: RegisterAgent, now: Now) -> Result<Agent
         offline: None,
     };
     let name = agent.name.clone();
-    let same = known.is_some_and(|it| Agent { updated_unix_ms: now.unix_ms, ..(*it).clone() } == agent);
+    let same = known.is_some_and(|it| {
+        Agent {
+            updated_unix_ms: now.unix_ms,
+            ..(*it).clone()
+        } == agent
+    });
     if !same {
-        draft.record(Event::AgentRegistered(AgentRegistered { agent: agent.into() }));
+        draft.record(Event::AgentRegistered(AgentRegistered {
+            agent: agent.into(),
+        }));
     }
     Ok(name)
 }
@@ -345,7 +379,13 @@ pub(crate) fn derive(
         ..base
     };
     if known.as_deref() != Some(&agent) {
-        draft.record(Event::AgentRegistered(AgentRegistered { agent: Agent { updated_unix_ms: now.unix_ms, ..agent }.into() }));
+        draft.record(Event::AgentRegistered(AgentRegistered {
+            agent: Agent {
+                updated_unix_ms: now.unix_ms,
+                ..agent
+            }
+            .into(),
+        }));
     }
     Ok(())
 }
@@ -353,16 +393,29 @@ pub(crate) fn derive(
 /// Removes an agent that was derived for something that is over.
 pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
     if draft.board().agents.contains_key(name) {
-        draft.record(Event::AgentRemoved(AgentRemoved { agent: name.clone() }));
+        draft.record(Event::AgentRemoved(AgentRemoved {
+            agent: name.clone(),
+        }));
     }
 }
 
 /// Takes an agent offline: it gets no work until it registers again. Its current work goes on.
-pub fn take_offline(draft: &mut Draft, name: &AgentName, why: &str, now: Now) -> Result<(), Refusal> {
+pub fn take_offline(
+    draft: &mut Draft,
+    name: &AgentName,
+    why: &str,
+    now: Now,
+) -> Result<(), Refusal> {
     let known = find(draft.board(), name)?.clone();
     if known.offline.is_none() {
-        let agent = Agent { offline: Some(why.to_owned()), updated_unix_ms: now.unix_ms, ..known };
-        draft.record(Event::AgentRegistered(AgentRegistered { agent: agent.into() }));
+        let agent = Agent {
+            offline: Some(why.to_owned()),
+            updated_unix_ms: now.unix_ms,
+            ..known
+        };
+        draft.record(Event::AgentRegistered(AgentRegistered {
+            agent: agent.into(),
+        }));
     }
     Ok(())
 }
@@ -372,21 +425,42 @@ pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
     if let Some(attempt) = board.attempts.values().find(|it| it.agent == *name) {
-        return Err(Refusal::InUse { what: format!("agent {name}"), by: attempt.id.to_string() });
+        return Err(Refusal::InUse {
+            what: format!("agent {name}"),
+            by: attempt.id.to_string(),
+        });
     }
-    if let Some(task) = board.tasks.values().find(|it| it.assignee.as_ref() == Some(name)) {
-        return Err(Refusal::InUse { what: format!("agent {name}"), by: task.id.to_string() });
+    if let Some(task) = board
+        .tasks
+        .values()
+        .find(|it| it.assignee.as_ref() == Some(name))
+    {
+        return Err(Refusal::InUse {
+            what: format!("agent {name}"),
+            by: task.id.to_string(),
+        });
     }
     if let Some(mission) = board.missions.values().find(|it| it.agents.contains(name)) {
-        return Err(Refusal::InUse { what: format!("agent {name}"), by: mission.id.to_string() });
+        return Err(Refusal::InUse {
+            what: format!("agent {name}"),
+            by: mission.id.to_string(),
+        });
     }
-    draft.record(Event::AgentRemoved(AgentRemoved { agent: name.clone() }));
+    draft.record(Event::AgentRemoved(AgentRemoved {
+        agent: name.clone(),
+    }));
     Ok(())
 }
 
 /// Returns the agent with that name.
 pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal> {
-    board.agents.get(name).map(|it| &**it).ok_or_else(|| Refusal::NoSuchAgent { agent: name.clone() })
+    board
+        .agents
+        .get(name)
+        .map(|it| &**it)
+        .ok_or_else(|| Refusal::NoSuchAgent {
+            agent: name.clone(),
+        })
 }
 
 /// An agent's load and limit, counted from live attempts and never stored (J4).
@@ -400,6 +474,14 @@ pub struct Capacity {
 
 /// Returns an agent's load and limit.
 pub fn capacity(board: &Board, agent: &Agent) -> Capacity {
-    let current = board.running_by_agent.get(&agent.name).copied().unwrap_or(0);
-    Capacity { current, max: agent.max_tasks, available: agent.max_tasks.saturating_sub(current) }
+    let current = board
+        .running_by_agent
+        .get(&agent.name)
+        .copied()
+        .unwrap_or(0);
+    Capacity {
+        current,
+        max: agent.max_tasks,
+        available: agent.max_tasks.saturating_sub(current),
+    }
 }

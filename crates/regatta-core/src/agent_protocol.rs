@@ -1,8 +1,9 @@
 //! The events of an agent's program, in one vocabulary for all providers. This module is plain
 //! data.
 //!
-//! Drivers translate each program's own stream into [`AgentEvent`]. Deltas stay in the transcript. Events
-//! that change state (started, asked, plan, usage, limited, turn ended) are reported to the board.
+//! Drivers translate each program's own stream into [`AgentEvent`]. Deltas stay in the transcript.
+//! Events that change state (started, asked, plan, usage, limited, turn ended) are reported to the
+//! board.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,11 +67,17 @@ impl FailureClass {
     /// Returns the consequence of this class.
     pub fn consequence(self) -> FailureConsequence {
         match self {
-            FailureClass::Auth | FailureClass::BadConfig | FailureClass::Refused => FailureConsequence::NeedsPerson,
+            FailureClass::Auth | FailureClass::BadConfig | FailureClass::Refused => {
+                FailureConsequence::NeedsPerson
+            }
             FailureClass::RateLimit => FailureConsequence::Park,
-            FailureClass::Overloaded => FailureConsequence::Retry { counts_as_failure: false },
+            FailureClass::Overloaded => FailureConsequence::Retry {
+                counts_as_failure: false,
+            },
             FailureClass::ContextFull => FailureConsequence::NewSession,
-            FailureClass::Crashed | FailureClass::Timeout => FailureConsequence::Retry { counts_as_failure: true },
+            FailureClass::Crashed | FailureClass::Timeout => FailureConsequence::Retry {
+                counts_as_failure: true,
+            },
             FailureClass::Cancelled => FailureConsequence::Nothing,
         }
     }
@@ -168,7 +175,10 @@ impl ToolCall {
         let command = self.command.clone().filter(|line| !line.trim().is_empty());
         let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
         let paths = (!self.paths.is_empty()).then(|| self.paths.join(", "));
-        let input = self.arguments.clone().filter(|input| !input.trim().is_empty());
+        let input = self
+            .arguments
+            .clone()
+            .filter(|input| !input.trim().is_empty());
         let filled_input = input.clone().filter(|input| input != "{}");
         match self.kind {
             ToolKind::Execute => command.or(filled_input),
@@ -189,13 +199,16 @@ impl ToolCall {
         let missing = match self.kind {
             ToolKind::Execute => "which command it would run",
             ToolKind::Fetch => "which address it would fetch",
-            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => "which file it is about",
+            ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
+                "which file it is about"
+            }
             _ => "what it would do",
         };
         match self.object() {
             None => Some(format!("the request does not show {missing}")),
             Some(_) if self.is_cut => Some(format!(
-                "the request is longer than {MAX_OBJECT_CHARS} characters, so nobody can be shown all of it"
+                "the request is longer than {MAX_OBJECT_CHARS} characters, so nobody can be shown \
+                all of it"
             )),
             Some(_) => None,
         }
@@ -227,7 +240,9 @@ impl ShownCalls {
         let is_started = |status| matches!(status, ToolStatus::Pending | ToolStatus::InProgress);
         match self.0.insert(tool.id.clone(), tool.status) {
             None => true,
-            Some(before) => before != tool.status && !(is_started(before) && is_started(tool.status)),
+            Some(before) => {
+                before != tool.status && !(is_started(before) && is_started(tool.status))
+            }
         }
     }
 
@@ -273,7 +288,10 @@ pub struct PermissionOption {
 #[serde(rename_all = "snake_case", tag = "want")]
 pub enum RequestContent {
     /// Permission to use a tool.
-    Permission { tool: ToolCall, options: Vec<PermissionOption> },
+    Permission {
+        tool: ToolCall,
+        options: Vec<PermissionOption>,
+    },
     /// A question. `choices` may be empty. `schema` is the JSON Schema of a form, if the program
     /// sent one.
     Question {
@@ -318,7 +336,9 @@ impl RequestAnswer {
         match self {
             RequestAnswer::Allow => "allowed".into(),
             RequestAnswer::Deny { reason: None } => "denied".into(),
-            RequestAnswer::Deny { reason: Some(words) } => format!("denied ({words})"),
+            RequestAnswer::Deny {
+                reason: Some(words),
+            } => format!("denied ({words})"),
             RequestAnswer::Text { text } => format!("answered \"{text}\""),
             RequestAnswer::Cancelled => "cancelled".into(),
         }
@@ -449,8 +469,8 @@ pub enum AgentEvent {
         used: u64,
         size: u64,
     },
-    /// The provider's limit is used up. `deadline_unix_ms` is the end of the limit, if the provider named
-    /// it.
+    /// The provider's limit is used up. `deadline_unix_ms` is the end of the limit, if the provider
+    /// named it.
     Limited {
         #[serde(rename = "until_wall")]
         deadline_unix_ms: Option<u64>,
@@ -481,7 +501,10 @@ impl AgentEvent {
             | AgentEvent::Context { .. }
             | AgentEvent::Limited { .. }
             | AgentEvent::TurnEnded { .. } => true,
-            AgentEvent::Message { .. } | AgentEvent::Thought { .. } | AgentEvent::Tool(_) | AgentEvent::Notice { .. } => false,
+            AgentEvent::Message { .. }
+            | AgentEvent::Thought { .. }
+            | AgentEvent::Tool(_)
+            | AgentEvent::Notice { .. } => false,
         }
     }
 }
@@ -493,7 +516,13 @@ mod tests {
     #[test]
     fn a_tool_call_is_shown_when_it_begins_and_when_it_ends() {
         let mut shown = ShownCalls::default();
-        let mut news = |id: &str, status: ToolStatus| shown.should_show(&ToolCall { id: id.into(), status, ..ToolCall::default() });
+        let mut news = |id: &str, status: ToolStatus| {
+            shown.should_show(&ToolCall {
+                id: id.into(),
+                status,
+                ..ToolCall::default()
+            })
+        };
         use ToolStatus::{Completed, Failed, InProgress, Pending};
         for (id, status, expected) in [
             ("a", Pending, true),
@@ -508,6 +537,10 @@ mod tests {
             assert_eq!(news(id, status), expected, "{id} {status:?}");
         }
         shown.begin_turn();
-        assert!(shown.should_show(&ToolCall { id: "a".into(), status: InProgress, ..ToolCall::default() }));
+        assert!(shown.should_show(&ToolCall {
+            id: "a".into(),
+            status: InProgress,
+            ..ToolCall::default()
+        }));
     }
 }

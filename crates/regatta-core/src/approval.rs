@@ -12,21 +12,24 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent;
+use crate::agent_protocol::{AgentRequest, RequestAnswer, RequestContent, ToolCall};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, ApprovalId, AttemptId, MissionId, Now, ProjectName, TaskId};
 use crate::inbox::Snooze;
-use crate::policy::{self, RuleEffect, RuleSubject, RuleScope};
-use crate::refusal::Refusal;
-use crate::agent_protocol::{RequestAnswer, AgentRequest, ToolCall, RequestContent};
 use crate::intervention;
+use crate::policy::{self, RuleEffect, RuleScope, RuleSubject};
+use crate::refusal::Refusal;
 
 pub(crate) use unanswered::{
-    QuestionGate, awaits_answer, check_finish, deliver_answer, on_task_ended, question_gate, close_requests, on_program_withdrew, send_unread_answers, warn_unanswered,
+    QuestionGate, awaits_answer, check_finish, close_requests, deliver_answer, on_program_withdrew,
+    on_task_ended, question_gate, send_unread_answers, warn_unanswered,
 };
-pub use unanswered::{continue_without_answer, mark_answer_read, open_question, question_blocking_work};
+pub use unanswered::{
+    continue_without_answer, mark_answer_read, open_question, question_blocking_work,
+};
 
 /// The range of requests that an answer covers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,7 +107,9 @@ impl Approval {
     pub fn subject(&self) -> String {
         match &self.request.content {
             RequestContent::Permission { tool, .. } => tool.describe(),
-            RequestContent::Question { text, .. } => text.lines().next().unwrap_or_default().to_owned(),
+            RequestContent::Question { text, .. } => {
+                text.lines().next().unwrap_or_default().to_owned()
+            }
         }
     }
 }
@@ -122,14 +127,26 @@ facts! {
 }
 
 /// Handles a request of an agent's program: the policy answers it, or it is put to a person.
-pub(crate) fn on_agent_request(draft: &mut Draft, attempt: &Attempt, ask: AgentRequest, now: Now) -> Result<(), Refusal> {
+pub(crate) fn on_agent_request(
+    draft: &mut Draft,
+    attempt: &Attempt,
+    ask: AgentRequest,
+    now: Now,
+) -> Result<(), Refusal> {
     // The request is known already when a journal is read again.
-    if draft.board().approvals.values().any(|it| it.attempt == attempt.id && it.request.id == ask.id) {
+    if draft
+        .board()
+        .approvals
+        .values()
+        .any(|it| it.attempt == attempt.id && it.request.id == ask.id)
+    {
         return Ok(());
     }
     let agent = agent::find(draft.board(), &attempt.agent)?.clone();
     let policy = match &ask.content {
-        RequestContent::Permission { tool, .. } => policy::decide(draft.board(), attempt, &agent, tool),
+        RequestContent::Permission { tool, .. } => {
+            policy::decide(draft.board(), attempt, &agent, tool)
+        }
         RequestContent::Question { .. } => (RuleEffect::Ask, String::new()),
     };
     let (hidden, title) = match &ask.content {
@@ -137,7 +154,8 @@ pub(crate) fn on_agent_request(draft: &mut Draft, attempt: &Attempt, ask: AgentR
         RequestContent::Question { .. } => (None, String::new()),
     };
     let id = ApprovalId(draft.board().counters.approval + 1);
-    let escalate_at = (policy.0 == RuleEffect::Ask && hidden.is_none()).then(|| now.fleet_ms + draft.board().limits.escalate_ms);
+    let escalate_at = (policy.0 == RuleEffect::Ask && hidden.is_none())
+        .then(|| now.fleet_ms + draft.board().limits.escalate_ms);
     let approval = Approval {
         id,
         attempt: attempt.id,
@@ -156,32 +174,62 @@ pub(crate) fn on_agent_request(draft: &mut Draft, attempt: &Attempt, ask: AgentR
         is_answer_read: false,
         closed: false,
     };
-    draft.record(Event::ApprovalAsked(ApprovalAsked { approval: approval.into() }));
+    draft.record(Event::ApprovalAsked(ApprovalAsked {
+        approval: approval.into(),
+    }));
     let (answer, rule) = match (policy.0, hidden) {
         (RuleEffect::Allow, _) => (RequestAnswer::Allow, policy.1),
-        (RuleEffect::Deny, _) => {
-            (RequestAnswer::Deny { reason: Some(format!("Regatta's policy forbids it ({})", policy.1)) }, policy.1)
-        }
+        (RuleEffect::Deny, _) => (
+            RequestAnswer::Deny {
+                reason: Some(format!("Regatta's policy forbids it ({})", policy.1)),
+            },
+            policy.1,
+        ),
         // A person decides on the content shown, so a request without content is denied and not
         // shown (S13).
         (RuleEffect::Ask, Some(reason)) => {
-            let words = format!("Regatta denied it because {reason}. Ask again and name the command, file or address.");
+            let words = format!(
+                "Regatta denied it because {reason}. Ask again and name the command, file or \
+                address."
+            );
             send_denial_reason(draft, attempt, &title, &words);
-            (RequestAnswer::Deny { reason: Some(words) }, reason)
+            (
+                RequestAnswer::Deny {
+                    reason: Some(words),
+                },
+                reason,
+            )
         }
         (RuleEffect::Ask, None) => return Ok(()),
     };
-    let decision = ApprovalDecision { answer, by: Actor::Regatta, unix_ms: now.unix_ms, rule: Some(rule) };
-    draft.record(Event::ApprovalDecided(ApprovalDecided { approval: id, decision }));
+    let decision = ApprovalDecision {
+        answer,
+        by: Actor::Regatta,
+        unix_ms: now.unix_ms,
+        rule: Some(rule),
+    };
+    draft.record(Event::ApprovalDecided(ApprovalDecided {
+        approval: id,
+        decision,
+    }));
     Ok(())
 }
 
 /// Sends an agent the reason of a denial as a follow-up prompt, if its own protocol cannot carry
 /// the reason.
 fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, what: &str, words: &str) {
-    let runtime = draft.board().agents.get(&attempt.agent).map(|agent| agent.runtime.clone());
-    if attempt.accepts_prompts() && runtime.is_some_and(|runtime| !runtime.carries_denial_reasons()) {
-        intervention::send_prompt(draft, attempt.id, format!("You asked to do this: {what}\n{words}"));
+    let runtime = draft
+        .board()
+        .agents
+        .get(&attempt.agent)
+        .map(|agent| agent.runtime.clone());
+    if attempt.accepts_prompts() && runtime.is_some_and(|runtime| !runtime.carries_denial_reasons())
+    {
+        intervention::send_prompt(
+            draft,
+            attempt.id,
+            format!("You asked to do this: {what}\n{words}"),
+        );
     }
 }
 
@@ -192,45 +240,76 @@ const MAX_OPEN_REQUESTS: usize = 10;
 
 /// Handles a request that came through Regatta's own tools, like a request in the program's own
 /// protocol.
-pub fn on_tool_request(draft: &mut Draft, attempt: AttemptId, ask: AgentRequest, now: Now) -> Result<ApprovalId, Refusal> {
+pub fn on_tool_request(
+    draft: &mut Draft,
+    attempt: AttemptId,
+    ask: AgentRequest,
+    now: Now,
+) -> Result<ApprovalId, Refusal> {
     let live = draft.board().attempts.get(&attempt).cloned();
-    let Some(live) = live.filter(|it| it.stopping.is_none() && it.phase == crate::attempt::AttemptPhase::Working) else {
+    let Some(live) = live
+        .filter(|it| it.stopping.is_none() && it.phase == crate::attempt::AttemptPhase::Working)
+    else {
         return Err(Refusal::invalid(
             format!("{attempt} is over"),
             "stop working, because nobody can answer the request any more",
         ));
     };
     let of = |board: &Board| {
-        board.approvals.values().find(|it| it.attempt == attempt && it.request.id == ask.id).map(|it| it.id)
+        board
+            .approvals
+            .values()
+            .find(|it| it.attempt == attempt && it.request.id == ask.id)
+            .map(|it| it.id)
     };
     if let Some(known) = of(draft.board()) {
         return Ok(known);
     }
     // An earlier attempt's identical question that is still open is not asked twice.
-    let again = draft
-        .board()
-        .approvals
-        .values()
-        .find(|asked| asked.task == live.task && asked.is_kept_for_task && asked.is_open() && asked.request.content == ask.content);
+    let again = draft.board().approvals.values().find(|asked| {
+        asked.task == live.task
+            && asked.is_kept_for_task
+            && asked.is_open()
+            && asked.request.content == ask.content
+    });
     if let Some(again) = again {
         return Ok(again.id);
     }
     let (text, lines) = match &ask.content {
         RequestContent::Permission { tool, .. } => {
-            let named = tool.paths.iter().chain(&tool.urls).chain(&tool.command).chain(&tool.arguments);
-            (named.map(String::len).sum::<usize>() + tool.title.len(), tool.paths.len() + tool.urls.len())
+            let named = tool
+                .paths
+                .iter()
+                .chain(&tool.urls)
+                .chain(&tool.command)
+                .chain(&tool.arguments);
+            (
+                named.map(String::len).sum::<usize>() + tool.title.len(),
+                tool.paths.len() + tool.urls.len(),
+            )
         }
-        RequestContent::Question { text, choices, .. } => {
-            (text.len() + choices.iter().map(String::len).sum::<usize>(), choices.len())
-        }
+        RequestContent::Question { text, choices, .. } => (
+            text.len() + choices.iter().map(String::len).sum::<usize>(),
+            choices.len(),
+        ),
     };
     if text == 0 || text > MAX_QUESTION_BYTES || lines > 100 || ask.id.len() > 200 {
         return Err(Refusal::invalid(
-            format!("a request must have 1 to {MAX_QUESTION_BYTES} bytes and at most 100 choices or paths"),
+            format!(
+                "a request must have 1 to {MAX_QUESTION_BYTES} bytes and at most 100 choices or \
+                paths"
+            ),
             "shorten it, or put the text into a file of your workspace",
         ));
     }
-    if draft.board().approvals.values().filter(|it| it.attempt == attempt && it.is_open()).count() >= MAX_OPEN_REQUESTS {
+    if draft
+        .board()
+        .approvals
+        .values()
+        .filter(|it| it.attempt == attempt && it.is_open())
+        .count()
+        >= MAX_OPEN_REQUESTS
+    {
         return Err(Refusal::invalid(
             format!("{attempt} already has {MAX_OPEN_REQUESTS} open requests"),
             "wait for their answers first",
@@ -248,9 +327,11 @@ pub struct ApprovalAnswer {
     pub by: Actor,
 }
 
-/// Answers `first` and every request of `also` that is still open. Returns all requests that the answer settled.
+/// Answers `first` and every request of `also` that is still open. Returns all requests that the
+/// answer settled.
 ///
-/// A rule that the first answer adds can settle some of `also`; those count as answered by this call. A request of
+/// A rule that the first answer adds can settle some of `also`; those count as answered by this
+/// call. A request of
 /// `also` that somebody else has answered, or whose attempt has ended, is skipped. Any other refusal refuses the whole
 /// call.
 pub fn decide_all(
@@ -262,7 +343,12 @@ pub fn decide_all(
 ) -> Result<Vec<ApprovalId>, Refusal> {
     let mut settled = decide(draft, first, verdict, now)?;
     for id in also {
-        if draft.board().approvals.get(id).is_some_and(|approval| approval.is_open()) {
+        if draft
+            .board()
+            .approvals
+            .get(id)
+            .is_some_and(|approval| approval.is_open())
+        {
             settled.extend(decide(draft, *id, verdict, now)?);
         }
     }
@@ -270,14 +356,29 @@ pub fn decide_all(
 }
 
 /// Answers a request, and with it every open similar request within reach.
-pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &ApprovalAnswer, now: Now) -> Result<Vec<ApprovalId>, Refusal> {
-    let ApprovalAnswer { answer, scope: reach, by } = verdict.clone();
+pub fn decide(
+    draft: &mut Draft,
+    id: ApprovalId,
+    verdict: &ApprovalAnswer,
+    now: Now,
+) -> Result<Vec<ApprovalId>, Refusal> {
+    let ApprovalAnswer {
+        answer,
+        scope: reach,
+        by,
+    } = verdict.clone();
     let approval = find(draft.board(), id)?;
     if let Some(decision) = &approval.decision {
-        return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.display_name().to_owned() });
+        return Err(Refusal::AlreadyAnswered {
+            approval: id,
+            by: decision.by.display_name().to_owned(),
+        });
     }
     if approval.closed {
-        return Err(Refusal::AlreadyAnswered { approval: id, by: "its agent, which withdrew it".into() });
+        return Err(Refusal::AlreadyAnswered {
+            approval: id,
+            by: "its agent, which withdrew it".into(),
+        });
     }
     // No agent may permit itself something.
     if let Actor::Agent(name) = &by
@@ -290,16 +391,25 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &ApprovalAnswer, now: 
     }
     // A lead may answer its workers' questions. Only a person may decide permissions. The commands
     // of hooks act as agents too, and they read texts of strangers.
-    if let (Actor::Agent(name), RequestContent::Permission { .. }) = (&by, &approval.request.content) {
+    if let (Actor::Agent(name), RequestContent::Permission { .. }) =
+        (&by, &approval.request.content)
+    {
         return Err(Refusal::invalid(
             format!("{name} is an agent, and only a person can decide a permission request"),
             format!("ask a person to run: regatta allow {id}, or regatta deny {id}"),
         ));
     }
     check_answer(&approval, &answer)?;
-    let mut decision = ApprovalDecision { answer, by, unix_ms: now.unix_ms, rule: None };
+    let mut decision = ApprovalDecision {
+        answer,
+        by,
+        unix_ms: now.unix_ms,
+        rule: None,
+    };
     let mut alike = vec![id];
-    if let (RequestContent::Permission { tool, .. }, true) = (&approval.request.content, reach != AnswerScope::Once) {
+    if let (RequestContent::Permission { tool, .. }, true) =
+        (&approval.request.content, reach != AnswerScope::Once)
+    {
         let scope = match (reach, approval.mission) {
             (AnswerScope::Mission, Some(mission)) => RuleScope::Mission(mission),
             (AnswerScope::Mission, None) => {
@@ -311,11 +421,16 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &ApprovalAnswer, now: 
             (AnswerScope::Always, _) => RuleScope::Agent(approval.agent.clone()),
             _ => RuleScope::Task(approval.task),
         };
-        let effect = if decision.answer == RequestAnswer::Allow { RuleEffect::Allow } else { RuleEffect::Deny };
+        let effect = if decision.answer == RequestAnswer::Allow {
+            RuleEffect::Allow
+        } else {
+            RuleEffect::Deny
+        };
         let Some(matter) = rule_for_similar(tool) else {
             return Err(Refusal::invalid(
                 format!(
-                    "{id} cannot be answered for similar requests: it has no single command, file or address to match"
+                    "{id} cannot be answered for similar requests: it has no single command, file \
+                    or address to match"
                 ),
                 format!("answer it once: regatta allow {id}"),
             ));
@@ -328,19 +443,44 @@ pub fn decide(draft: &mut Draft, id: ApprovalId, verdict: &ApprovalAnswer, now: 
         };
         if !over {
             let rule = policy::add(draft, scope, effect, matter)?;
-            decision.rule = draft.board().rules.get(&rule).map(|it| format!("{rule}: {}", it.describe()));
-            let others = draft.board().approvals.values().filter(|it| it.is_open() && it.id != id);
-            alike.extend(others.filter(|it| is_covered_by_policy(draft.board(), it, effect)).map(|it| it.id));
+            decision.rule = draft
+                .board()
+                .rules
+                .get(&rule)
+                .map(|it| format!("{rule}: {}", it.describe()));
+            let others = draft
+                .board()
+                .approvals
+                .values()
+                .filter(|it| it.is_open() && it.id != id);
+            alike.extend(
+                others
+                    .filter(|it| is_covered_by_policy(draft.board(), it, effect))
+                    .map(|it| it.id),
+            );
         }
     }
-    if let (RequestAnswer::Deny { reason: Some(words) }, RequestContent::Permission { tool, .. }) = (&decision.answer, &approval.request.content)
+    if let (
+        RequestAnswer::Deny {
+            reason: Some(words),
+        },
+        RequestContent::Permission { tool, .. },
+    ) = (&decision.answer, &approval.request.content)
         && let Some(attempt) = draft.board().attempts.get(&approval.attempt).cloned()
     {
-        send_denial_reason(draft, &attempt, &tool.describe(), &format!("It was denied: {words}"));
+        send_denial_reason(
+            draft,
+            &attempt,
+            &tool.describe(),
+            &format!("It was denied: {words}"),
+        );
     }
     let by = decision.by.clone();
     for approval in &alike {
-        draft.record(Event::ApprovalDecided(ApprovalDecided { approval: *approval, decision: decision.clone() }));
+        draft.record(Event::ApprovalDecided(ApprovalDecided {
+            approval: *approval,
+            decision: decision.clone(),
+        }));
     }
     deliver_answer(draft, id, &by, now)?;
     Ok(alike)
@@ -350,25 +490,36 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
     match (&approval.request.content, answer) {
         (RequestContent::Permission { .. }, RequestAnswer::Text { .. }) => Err(Refusal::invalid(
             format!("{} asks for permission, not for text", approval.id),
-            format!("regatta allow {0}, or regatta deny {0} --because '…'", approval.id),
+            format!(
+                "regatta allow {0}, or regatta deny {0} --because '…'",
+                approval.id
+            ),
         )),
         (RequestContent::Question { .. }, RequestAnswer::Allow) => Err(Refusal::invalid(
             format!("{} is a question", approval.id),
             format!("regatta answer {} 'your answer'", approval.id),
         )),
-        (_, RequestAnswer::Cancelled) => Err(Refusal::invalid("an approval cannot be cancelled", "deny it, or stop its task")),
-        (_, RequestAnswer::Text { text }) if text.len() > 64 * 1024 => {
-            Err(Refusal::invalid("an answer is limited to 64 KiB", "shorten it, or write it to a file"))
-        }
+        (_, RequestAnswer::Cancelled) => Err(Refusal::invalid(
+            "an approval cannot be cancelled",
+            "deny it, or stop its task",
+        )),
+        (_, RequestAnswer::Text { text }) if text.len() > 64 * 1024 => Err(Refusal::invalid(
+            "an answer is limited to 64 KiB",
+            "shorten it, or write it to a file",
+        )),
         _ => Ok(()),
     }
 }
 
 /// Returns whether the current policy decides an open request with this effect.
 fn is_covered_by_policy(board: &Board, approval: &Approval, effect: RuleEffect) -> bool {
-    let RequestContent::Permission { tool, .. } = &approval.request.content else { return false };
-    let (Some(attempt), Some(agent)) = (board.attempts.get(&approval.attempt), board.agents.get(&approval.agent))
-    else {
+    let RequestContent::Permission { tool, .. } = &approval.request.content else {
+        return false;
+    };
+    let (Some(attempt), Some(agent)) = (
+        board.attempts.get(&approval.attempt),
+        board.agents.get(&approval.agent),
+    ) else {
         return false;
     };
     policy::decide(board, attempt, agent, tool).0 == effect
@@ -377,8 +528,8 @@ fn is_covered_by_policy(board: &Board, approval: &Approval, effect: RuleEffect) 
 /// Programs that run other programs given as arguments. For these, only the identical line is
 /// similar.
 const WRAPPER_PROGRAMS: [&str; 22] = [
-    "sh", "bash", "zsh", "dash", "fish", "env", "sudo", "doas", "su", "nohup", "xargs", "time", "timeout", "nice",
-    "python", "python3", "node", "perl", "ruby", "eval", "exec", "ssh",
+    "sh", "bash", "zsh", "dash", "fish", "env", "sudo", "doas", "su", "nohup", "xargs", "time",
+    "timeout", "nice", "python", "python3", "node", "perl", "ruby", "eval", "exec", "ssh",
 ];
 
 /// Returns the rule for "everything like this": the same kind of tool and, for a command, the same
@@ -388,17 +539,29 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
     let kind = Some(tool.kind);
     let Some(line) = &tool.command else {
         return match (tool.urls.as_slice(), tool.paths.as_slice()) {
-            ([], [path]) => {
-                Some(RuleSubject { tool: kind, path: Some(policy::plain_path(path)), exact: true, ..RuleSubject::default() })
-            }
+            ([], [path]) => Some(RuleSubject {
+                tool: kind,
+                path: Some(policy::plain_path(path)),
+                exact: true,
+                ..RuleSubject::default()
+            }),
             (urls @ [first, ..], []) => {
                 let host = policy::same_host(first);
                 let is_one_host = urls.iter().all(|url| policy::same_host(url) == host);
                 match (host.filter(|_| is_one_host), urls) {
-                    (Some(host), _) => Some(RuleSubject { tool: kind, url: Some(host), ..RuleSubject::default() }),
+                    (Some(host), _) => Some(RuleSubject {
+                        tool: kind,
+                        url: Some(host),
+                        ..RuleSubject::default()
+                    }),
                     (None, [url]) => {
                         let url = Some(policy::plain_url(url));
-                        Some(RuleSubject { tool: kind, url, exact: true, ..RuleSubject::default() })
+                        Some(RuleSubject {
+                            tool: kind,
+                            url,
+                            exact: true,
+                            ..RuleSubject::default()
+                        })
                     }
                     (None, _) => None,
                 }
@@ -407,26 +570,38 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
         };
     };
     let words: Vec<&str> = line.split_whitespace().collect();
-    let program = words.first().map(|it| it.rsplit('/').next().unwrap_or(it)).unwrap_or_default();
-    let plain = words
-        .get(1)
-        .is_some_and(|it| !it.starts_with('-') && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-'))
-        && words.len() > 2
+    let program = words
+        .first()
+        .map(|it| it.rsplit('/').next().unwrap_or(it))
+        .unwrap_or_default();
+    let plain = words.get(1).is_some_and(|it| {
+        !it.starts_with('-')
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+    }) && words.len() > 2
         && !WRAPPER_PROGRAMS.contains(&program)
         && !program.contains('=')
         && !line.contains(['*', '$', '\'', '"', '\\'])
         && !policy::is_compound(line);
-    let command = if plain { format!("{} {} *", words[0], words[1]) } else { line.clone() };
-    Some(RuleSubject { tool: kind, command: Some(command), exact: !plain, ..RuleSubject::default() })
+    let command = if plain {
+        format!("{} {} *", words[0], words[1])
+    } else {
+        line.clone()
+    };
+    Some(RuleSubject {
+        tool: kind,
+        command: Some(command),
+        exact: !plain,
+        ..RuleSubject::default()
+    })
 }
 
 /// Escalates a request that nobody answered in time. Time has no other effect on a request.
 pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
-    let due = draft
-        .board()
-        .approvals
-        .get(&id)
-        .is_some_and(|it| it.is_open() && it.escalate_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+    let due = draft.board().approvals.get(&id).is_some_and(|it| {
+        it.is_open() && it.escalate_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+    });
     if due {
         draft.record(Event::ApprovalEscalated(ApprovalEscalated { approval: id }));
     }
@@ -438,11 +613,16 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
         .board()
         .approvals
         .values()
-        .filter(|it| it.attempt == attempt && it.is_open() && ask.is_none_or(|id| it.request.id == id))
+        .filter(|it| {
+            it.attempt == attempt && it.is_open() && ask.is_none_or(|id| it.request.id == id)
+        })
         .map(|it| it.id)
         .collect();
     for approval in open {
-        draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn { approval, reason: reason.to_owned() }));
+        draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
+            approval,
+            reason: reason.to_owned(),
+        }));
     }
 }
 
@@ -450,16 +630,27 @@ pub(crate) fn withdraw(draft: &mut Draft, attempt: AttemptId, ask: Option<&str>,
 /// nothing.
 pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
     let own = |it: &&Arc<Approval>| it.attempt == attempt.id && it.is_awaited();
-    board.approvals.values().find(own).filter(|_| attempt.stopping.is_none()).map(|it| &**it)
+    board
+        .approvals
+        .values()
+        .find(own)
+        .filter(|_| attempt.stopping.is_none())
+        .map(|it| &**it)
 }
 
 /// Returns the approval with that number.
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {
         if id.0 > 0 && id.0 <= board.counters.approval {
-            Refusal::AlreadyAnswered { approval: id, by: "somebody, or it ended with its task".into() }
+            Refusal::AlreadyAnswered {
+                approval: id,
+                by: "somebody, or it ended with its task".into(),
+            }
         } else {
-            Refusal::missing(format!("there is no request {id}"), "see what is open: regatta inbox")
+            Refusal::missing(
+                format!("there is no request {id}"),
+                "see what is open: regatta inbox",
+            )
         }
     })
 }
@@ -487,9 +678,17 @@ mod tests {
             ("A=1 npm install zod", "A=1 npm install zod", true),
             ("sudo apt update now", "sudo apt update now", true),
         ] {
-            let tool = ToolCall { kind: ToolKind::Execute, command: Some(line.into()), ..ToolCall::default() };
+            let tool = ToolCall {
+                kind: ToolKind::Execute,
+                command: Some(line.into()),
+                ..ToolCall::default()
+            };
             let found = rule_for_similar(&tool).expect("a command is similar to itself");
-            assert_eq!((found.command.as_deref(), found.exact), (Some(pattern), exact), "{line}");
+            assert_eq!(
+                (found.command.as_deref(), found.exact),
+                (Some(pattern), exact),
+                "{line}"
+            );
         }
         let edits = |paths: &[&str]| ToolCall {
             kind: ToolKind::Edit,
@@ -504,12 +703,25 @@ mod tests {
             urls: urls.iter().map(|url| (*url).into()).collect(),
             ..ToolCall::default()
         };
-        let host = rule_for_similar(&fetches(&["https://docs.rs/tokio", "https://docs.rs/serde"]))
-            .expect("addresses of one host are similar");
-        assert_eq!((host.url.as_deref(), host.exact), (Some("https://docs.rs/*"), false));
-        let odd = rule_for_similar(&fetches(&["https://me@docs.rs/tokio"])).expect("an address is similar to itself");
-        assert_eq!((odd.url.as_deref(), odd.exact), (Some("https://me@docs.rs/tokio"), true));
-        assert_eq!(rule_for_similar(&fetches(&["https://docs.rs/", "https://evil.test/"])), None);
+        let host = rule_for_similar(&fetches(&[
+            "https://docs.rs/tokio",
+            "https://docs.rs/serde",
+        ]))
+        .expect("addresses of one host are similar");
+        assert_eq!(
+            (host.url.as_deref(), host.exact),
+            (Some("https://docs.rs/*"), false)
+        );
+        let odd = rule_for_similar(&fetches(&["https://me@docs.rs/tokio"]))
+            .expect("an address is similar to itself");
+        assert_eq!(
+            (odd.url.as_deref(), odd.exact),
+            (Some("https://me@docs.rs/tokio"), true)
+        );
+        assert_eq!(
+            rule_for_similar(&fetches(&["https://docs.rs/", "https://evil.test/"])),
+            None
+        );
         assert_eq!(rule_for_similar(&edits(&[])), None);
     }
 }

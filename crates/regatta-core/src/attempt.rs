@@ -1,7 +1,8 @@
 //! Attempts: one run of one agent on one task, with a token that only the attempt knows.
 //!
-//! A supervised attempt lives as long as its process. An outside attempt lives as long as it renews its lease. In
-//! both cases the end releases everything that the attempt held, in one commit, with one cause (J6, L11).
+//! A supervised attempt lives as long as its process. An outside attempt lives as long as it renews
+//! its lease. In both cases the end releases everything that the attempt held, in one commit, with
+//! one cause (J6, L11).
 
 mod verdict; // the verdict on an attempt's work
 
@@ -10,21 +11,23 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::agent::Role;
+use crate::agent_protocol::{
+    AgentEvent, FailureClass, FailureConsequence, PlanEntry, StopReason, Usage,
+};
 use crate::board::{Board, Draft};
 use crate::budget::{self, Spend};
 use crate::claim::{self, ClaimOwner};
 use crate::event::{Event, facts};
-use crate::start_gates::GateResult;
 use crate::ids::{AgentName, AttemptId, MissionId, Now, ProjectName, RunnerName, TaskId};
 use crate::inbox::Snooze;
 use crate::launch::SessionOf;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
-use crate::agent_protocol::{FailureClass, FailureConsequence, PlanEntry, AgentEvent, StopReason, Usage};
+use crate::start_gates::GateResult;
 use crate::task::{self, NextAttempt, Task};
 use crate::{approval, provider_outage, session_rotation};
 
-pub use verdict::{WorkFindings, ResultStatus, WorkVerdict, WorkResult, apply_verdict};
+pub use verdict::{ResultStatus, WorkFindings, WorkResult, WorkVerdict, apply_verdict};
 
 /// The work that an attempt does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,7 +114,8 @@ pub struct TurnEnd {
     pub detail: String,
 }
 
-/// The state of the conversation with a supervised attempt's program: its reports, and the prompts for it.
+/// The state of the conversation with a supervised attempt's program: its reports, and the prompts
+/// for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -136,7 +140,8 @@ pub struct SessionState {
     pub hold_reason: Option<String>,
     /// No further prompt will be sent.
     pub closing: bool,
-    /// The number of the turn in which the agent summarises itself, because its context is nearly full.
+    /// The number of the turn in which the agent summarises itself, because its context is nearly
+    /// full.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_turn: Option<u64>,
     /// Cumulative usage by native session.
@@ -159,7 +164,11 @@ impl SessionState {
 
     /// Returns the usage of one native session, as far as the board knows.
     pub fn usage_of_session(&self, session: Option<&str>) -> Usage {
-        self.usage_by_session.iter().find(|it| it.0.as_deref() == session).map(|it| it.1).unwrap_or_default()
+        self.usage_by_session
+            .iter()
+            .find(|it| it.0.as_deref() == session)
+            .map(|it| it.1)
+            .unwrap_or_default()
     }
 
     /// Returns whether every prompt was sent and the last turn has ended.
@@ -168,8 +177,8 @@ impl SessionState {
     }
 }
 
-/// The place where unfinished work goes on: the workspace of an earlier attempt, and its session for the same
-/// agent.
+/// The place where unfinished work goes on: the workspace of an earlier attempt, and its session
+/// for the same agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResumePoint {
@@ -247,11 +256,13 @@ pub struct Attempt {
     /// The earlier attempt whose workspace this attempt continues in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<ResumePoint>,
-    /// The member of a team whose session this is. The session stays open between turns until it is stopped.
+    /// The member of a team whose session this is. The session stays open between turns until it is
+    /// stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "standing")]
     pub session_of: Option<SessionOf>,
-    /// Ports of the machine that are reserved for the attempt, in the order in which its program gets them.
+    /// Ports of the machine that are reserved for the attempt, in the order in which its program
+    /// gets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
     /// Notes that people had left on the task. This attempt began with them.
@@ -291,27 +302,44 @@ pub struct Attempt {
 impl Attempt {
     /// Names the attempt and the agent or person at work: `A5 by claude-1`.
     pub fn label(&self) -> String {
-        if self.by_hand { format!("{} by a person", self.id) } else { format!("{} by {}", self.id, self.agent) }
+        if self.by_hand {
+            format!("{} by a person", self.id)
+        } else {
+            format!("{} by {}", self.id, self.agent)
+        }
     }
 
-    /// Returns the attempt whose workspace this attempt works in: itself, unless it continues unfinished work.
+    /// Returns the attempt whose workspace this attempt works in: itself, unless it continues
+    /// unfinished work.
     pub fn workspace(&self) -> AttemptId {
         self.resumes.as_ref().map_or(self.id, |it| it.workspace)
     }
 
     /// Returns whether a prompt that is sent now would still reach the program.
     pub fn accepts_prompts(&self) -> bool {
-        self.supervised && self.accepts_follow_ups && self.stopping.is_none() && !self.session.closing && self.phase == AttemptPhase::Working
+        self.supervised
+            && self.accepts_follow_ups
+            && self.stopping.is_none()
+            && !self.session.closing
+            && self.phase == AttemptPhase::Working
     }
 
     /// Returns the attempt's spending, without the time.
     pub fn spent(&self) -> Spend {
-        Spend { usage: self.used, turns: self.session.turns, attempts: 1, wall_ms: 0 }
+        Spend {
+            usage: self.used,
+            turns: self.session.turns,
+            attempts: 1,
+            wall_ms: 0,
+        }
     }
 
     /// Returns the session to continue, if the same agent left one.
     pub fn resumed_session(&self) -> Option<&str> {
-        self.resumes.as_ref().filter(|it| it.agent == self.agent).and_then(|it| it.session.as_deref())
+        self.resumes
+            .as_ref()
+            .filter(|it| it.agent == self.agent)
+            .and_then(|it| it.session.as_deref())
     }
 }
 
@@ -367,12 +395,22 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
         Some(Role::Lead) => limits.lead_timeout_ms,
         _ => limits.attempt_timeout_ms,
     };
-    let wall = draft.board().budgets.get(&budget::BudgetScope::Attempt).and_then(|it| it.ceiling.wall_ms);
+    let wall = draft
+        .board()
+        .budgets
+        .get(&budget::BudgetScope::Attempt)
+        .and_then(|it| it.ceiling.wall_ms);
     let timeout = wall.map_or(timeout, |it| it.min(timeout));
-    let talks = by.supervised && agent.as_ref().is_some_and(|it| it.runtime.accepts_follow_ups());
+    let talks = by.supervised
+        && agent
+            .as_ref()
+            .is_some_and(|it| it.runtime.accepts_follow_ups());
     // A workspace on another machine cannot be continued here.
     let resumes = task.resume.clone().filter(|it| it.runner == by.runner);
-    let sessions = resumes.iter().filter_map(|it| already_charged_usage(it, by)).collect();
+    let sessions = resumes
+        .iter()
+        .filter_map(|it| already_charged_usage(it, by))
+        .collect();
     let attempt = Attempt {
         id,
         task: task.id,
@@ -391,7 +429,8 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
         expires_fleet_ms: lease_ms.map(|it| now.fleet_ms + it),
         started_unix_ms: now.unix_ms,
         started_fleet_ms: now.fleet_ms,
-        deadline_fleet_ms: (by.supervised && task.session_of.is_none()).then(|| now.fleet_ms + timeout),
+        deadline_fleet_ms: (by.supervised && task.session_of.is_none())
+            .then(|| now.fleet_ms + timeout),
         budget_check_fleet_ms: None,
         session_deadline_fleet_ms: None,
         accepts_follow_ups: talks,
@@ -399,7 +438,10 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
         session_of: task.session_of.clone(),
         ports: vec![],
         notes: task.notes.clone(),
-        session: SessionState { usage_by_session: sessions, ..SessionState::default() },
+        session: SessionState {
+            usage_by_session: sessions,
+            ..SessionState::default()
+        },
         used: Usage::default(),
         sandbox: None,
         result: None,
@@ -409,21 +451,37 @@ pub(crate) fn begin(draft: &mut Draft, id: AttemptId, task: &Task, by: &BeginAtt
         snoozed: None,
         end: None,
     };
-    draft.record(Event::AttemptStarted(AttemptStarted { attempt: attempt.into() }));
+    draft.record(Event::AttemptStarted(AttemptStarted {
+        attempt: attempt.into(),
+    }));
     budget::schedule_all_checks(draft, now);
 }
 
 /// Returns the usage that the continued session already had, so that it is not charged again.
-fn already_charged_usage(resume: &ResumePoint, by: &BeginAttempt) -> Option<(Option<String>, Usage)> {
-    (resume.agent == by.agent && resume.session.is_some()).then(|| (resume.session.clone(), resume.used))
+fn already_charged_usage(
+    resume: &ResumePoint,
+    by: &BeginAttempt,
+) -> Option<(Option<String>, Usage)> {
+    (resume.agent == by.agent && resume.session.is_some())
+        .then(|| (resume.session.clone(), resume.used))
 }
 
-/// Returns the live attempt if `token` is current. This fence protects everything done in a task's name (J3, L6).
-pub fn require_attempt_of_task(board: &Board, task: TaskId, id: AttemptId, token: u64) -> Result<Arc<Attempt>, Refusal> {
+/// Returns the live attempt if `token` is current. This fence protects everything done in a task's
+/// name (J3, L6).
+pub fn require_attempt_of_task(
+    board: &Board,
+    task: TaskId,
+    id: AttemptId,
+    token: u64,
+) -> Result<Arc<Attempt>, Refusal> {
     let found = task::find(board, task)?;
     match board.attempts.get(&id) {
         Some(attempt) if attempt.task == task && attempt.token == token => Ok(attempt.clone()),
-        _ => Err(Refusal::StaleAttempt { task, attempt: id, live: found.attempt.filter(|it| *it != id) }),
+        _ => Err(Refusal::StaleAttempt {
+            task,
+            attempt: id,
+            live: found.attempt.filter(|it| *it != id),
+        }),
     }
 }
 
@@ -431,14 +489,22 @@ pub fn require_attempt_of_task(board: &Board, task: TaskId, id: AttemptId, token
 pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     let lease = draft.board().attempts.get(&id).and_then(|it| it.lease_ms);
     if let Some(lease) = lease {
-        draft.record(Event::AttemptRenewed(AttemptRenewed { attempt: id, expires_at: now.fleet_ms + lease }));
+        draft.record(Event::AttemptRenewed(AttemptRenewed {
+            attempt: id,
+            expires_at: now.fleet_ms + lease,
+        }));
     }
 }
 
 /// Renews the lease of every outside attempt after the daemon was down.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
-    let outside: Vec<AttemptId> =
-        draft.board().attempts.values().filter(|it| it.lease_ms.is_some()).map(|it| it.id).collect();
+    let outside: Vec<AttemptId> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(|it| it.lease_ms.is_some())
+        .map(|it| it.id)
+        .collect();
     for id in outside {
         renew(draft, id, now);
     }
@@ -448,23 +514,44 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: &str) {
     if let Some(attempt) = draft.board().attempts.get(&id).cloned() {
         approval::close_requests(draft, id, "its attempt has ended", true);
-        let wall_ms = draft.now().fleet_ms.saturating_sub(attempt.started_fleet_ms);
+        let wall_ms = draft
+            .now()
+            .fleet_ms
+            .saturating_sub(attempt.started_fleet_ms);
         if attempt.supervised && wall_ms > 0 {
-            budget::record_spend(draft, id, Spend { wall_ms, ..Spend::default() });
+            budget::record_spend(
+                draft,
+                id,
+                Spend {
+                    wall_ms,
+                    ..Spend::default()
+                },
+            );
         }
         claim::release_all(draft, &ClaimOwner::Attempt(id));
-        draft.record(Event::AttemptEnded(AttemptEnded { attempt: id, cause, detail: detail.to_owned() }));
+        draft.record(Event::AttemptEnded(AttemptEnded {
+            attempt: id,
+            cause,
+            detail: detail.to_owned(),
+        }));
     }
 }
 
 /// Begins to stop an attempt. Its claims become free only when its process tree is gone.
 pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: String) {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return };
-    // Regatta must not end the program of an outside attempt, but it runs the checks of that attempt (P11).
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return;
+    };
+    // Regatta must not end the program of an outside attempt, but it runs the checks of that
+    // attempt (P11).
     if !attempt.supervised && attempt.phase == AttemptPhase::Working {
         end(draft, id, cause, &detail);
     } else if attempt.stopping.is_none() {
-        draft.record(Event::AttemptStopping(AttemptStopping { attempt: id, cause, detail }));
+        draft.record(Event::AttemptStopping(AttemptStopping {
+            attempt: id,
+            cause,
+            detail,
+        }));
     }
 }
 
@@ -481,8 +568,14 @@ pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refu
 
 /// Ends an outside attempt whose lease expired. Its task waits again.
 pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
-    if attempt.phase == AttemptPhase::Working && attempt.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms) {
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
+    if attempt.phase == AttemptPhase::Working
+        && attempt
+            .expires_fleet_ms
+            .is_some_and(|at| at <= now.fleet_ms)
+    {
         let reason = format!("{id} did not report for too long, so its lease expired");
         end(draft, id, AttemptCause::Lost, &reason);
         task::return_for_retry(draft, attempt.task, &reason)?;
@@ -513,7 +606,8 @@ pub enum ProgramExit {
     },
 }
 
-/// The part of the set-up that kept a program from running. The user gets one message, and no attempt is counted.
+/// The part of the set-up that kept a program from running. The user gets one message, and no
+/// attempt is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -525,7 +619,13 @@ pub enum SetupFault {
 }
 
 /// Handles the report that a supervised attempt's process tree is gone.
-pub fn on_program_exit(draft: &mut Draft, id: AttemptId, token: u64, how: ProgramExit, now: Now) -> Result<(), Refusal> {
+pub fn on_program_exit(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    how: ProgramExit,
+    now: Now,
+) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
     if let Some(cause) = attempt.stopping {
         end(draft, id, cause, "stopped");
@@ -537,29 +637,61 @@ pub fn on_program_exit(draft: &mut Draft, id: AttemptId, token: u64, how: Progra
     match how {
         // Nobody asked the session of a member to end.
         ProgramExit::Done { .. } if attempt.session_of.is_some() => {
-            end(draft, id, AttemptCause::Crashed, "its program ended by itself");
+            end(
+                draft,
+                id,
+                AttemptCause::Crashed,
+                "its program ended by itself",
+            );
             Ok(())
         }
         ProgramExit::Done { output } => {
             provider_outage::on_work_succeeded(draft, &attempt.agent);
-            task::finish(draft, attempt.task, id, token, attempt.output.clone().or(output))
+            task::finish(
+                draft,
+                attempt.task,
+                id,
+                token,
+                attempt.output.clone().or(output),
+            )
         }
-        ProgramExit::Failed { reason, class } => on_failure(draft, &attempt, class.unwrap_or(FailureClass::Crashed), &reason, now),
+        ProgramExit::Failed { reason, class } => on_failure(
+            draft,
+            &attempt,
+            class.unwrap_or(FailureClass::Crashed),
+            &reason,
+            now,
+        ),
         ProgramExit::Lost => {
             let reason = "its process vanished (a kill -9, or the machine stopped)";
-            let resume = attempt.session.session_id.is_some().then(|| resume_point(&attempt, true));
+            let resume = attempt
+                .session
+                .session_id
+                .is_some()
+                .then(|| resume_point(&attempt, true));
             // The first retry starts at once. When processes vanish repeatedly, the pauses grow.
             let again = task::find(draft.board(), attempt.task)?.tries > 0;
-            let not_before = retry_delay_ms(draft, attempt.task)?.filter(|_| again).map(|it| now.fleet_ms + it);
-            let again = NextAttempt { resume, not_before_fleet_ms: not_before, was_interrupted: true, ..NextAttempt::default() };
+            let not_before = retry_delay_ms(draft, attempt.task)?
+                .filter(|_| again)
+                .map(|it| now.fleet_ms + it);
+            let again = NextAttempt {
+                resume,
+                not_before_fleet_ms: not_before,
+                was_interrupted: true,
+                ..NextAttempt::default()
+            };
             task::retry_after(draft, attempt.task, AttemptCause::Lost, reason, again)?;
             end(draft, id, AttemptCause::Lost, reason);
             Ok(())
         }
-        ProgramExit::NotRun { reason, fault: Some(SetupFault::Agent) } => {
-            on_failure(draft, &attempt, FailureClass::BadConfig, &reason, now)
-        }
-        ProgramExit::NotRun { reason, fault: Some(SetupFault::Task) } if attempt.session_of.is_none() => {
+        ProgramExit::NotRun {
+            reason,
+            fault: Some(SetupFault::Agent),
+        } => on_failure(draft, &attempt, FailureClass::BadConfig, &reason, now),
+        ProgramExit::NotRun {
+            reason,
+            fault: Some(SetupFault::Task),
+        } if attempt.session_of.is_none() => {
             task::needs_human(draft, attempt.task, WaitKind::Policy, &reason)?;
             end(draft, id, AttemptCause::Environment, &reason);
             Ok(())
@@ -572,21 +704,45 @@ pub fn on_program_exit(draft: &mut Draft, id: AttemptId, token: u64, how: Progra
 }
 
 /// Handles a failure according to its class.
-fn on_failure(draft: &mut Draft, attempt: &Attempt, class: FailureClass, reason: &str, now: Now) -> Result<(), Refusal> {
+fn on_failure(
+    draft: &mut Draft,
+    attempt: &Attempt,
+    class: FailureClass,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
     let (id, task) = (attempt.id, attempt.task);
     let agent = crate::agent::find(draft.board(), &attempt.agent)?.clone();
     let not_before = retry_delay_ms(draft, task)?.map(|it| now.fleet_ms + it);
     let same = |session| Some(resume_point(attempt, session));
     let (cause, again) = match (class, class.consequence()) {
         (_, FailureConsequence::Park) => {
-            let (until, detail) = attempt.session.provider_limit.clone().unwrap_or((None, reason.to_owned()));
+            let (until, detail) = attempt
+                .session
+                .provider_limit
+                .clone()
+                .unwrap_or((None, reason.to_owned()));
             provider_outage::park(draft, &agent, class, until, &detail, now);
-            (AttemptCause::Parked, NextAttempt { resume: same(true), ..NextAttempt::default() })
+            (
+                AttemptCause::Parked,
+                NextAttempt {
+                    resume: same(true),
+                    ..NextAttempt::default()
+                },
+            )
         }
-        // The task is fine, but its agent is not. The agent gets no work until somebody has fixed it.
+        // The task is fine, but its agent is not. The agent gets no work until somebody has fixed
+        // it.
         (FailureClass::Auth | FailureClass::BadConfig, _) => {
             provider_outage::park(draft, &agent, class, None, reason, now);
-            (if class == FailureClass::Auth { AttemptCause::Auth } else { AttemptCause::BadConfig }, NextAttempt::default())
+            (
+                if class == FailureClass::Auth {
+                    AttemptCause::Auth
+                } else {
+                    AttemptCause::BadConfig
+                },
+                NextAttempt::default(),
+            )
         }
         (_, FailureConsequence::NeedsPerson) => {
             task::needs_human(draft, task, WaitKind::Provider, reason)?;
@@ -594,19 +750,52 @@ fn on_failure(draft: &mut Draft, attempt: &Attempt, class: FailureClass, reason:
             return Ok(());
         }
         (_, FailureConsequence::NewSession) => {
-            let again = NextAttempt { resume: same(false), counts_as_failure: attempt.session.turns == 0, was_interrupted: true, ..NextAttempt::default() };
-            (AttemptCause::ContextFull, NextAttempt { not_before_fleet_ms: not_before.filter(|_| attempt.resumes.is_some()), ..again })
+            let again = NextAttempt {
+                resume: same(false),
+                counts_as_failure: attempt.session.turns == 0,
+                was_interrupted: true,
+                ..NextAttempt::default()
+            };
+            (
+                AttemptCause::ContextFull,
+                NextAttempt {
+                    not_before_fleet_ms: not_before.filter(|_| attempt.resumes.is_some()),
+                    ..again
+                },
+            )
         }
-        (FailureClass::Overloaded, _) => {
-            (AttemptCause::Overloaded, NextAttempt { not_before_fleet_ms: not_before, resume: same(true), was_interrupted: true, ..NextAttempt::default() })
-        }
+        (FailureClass::Overloaded, _) => (
+            AttemptCause::Overloaded,
+            NextAttempt {
+                not_before_fleet_ms: not_before,
+                resume: same(true),
+                was_interrupted: true,
+                ..NextAttempt::default()
+            },
+        ),
         // A cancelled turn that nobody cancelled is a failure.
-        (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => {
-            (AttemptCause::Stopped, NextAttempt { resume: same(true), ..NextAttempt::default() })
-        }
+        (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (
+            AttemptCause::Stopped,
+            NextAttempt {
+                resume: same(true),
+                ..NextAttempt::default()
+            },
+        ),
         (_, _) => {
-            let cause = if class == FailureClass::Timeout { AttemptCause::TimedOut } else { AttemptCause::Crashed };
-            (cause, NextAttempt { not_before_fleet_ms: not_before, counts_as_failure: true, was_interrupted: true, ..NextAttempt::default() })
+            let cause = if class == FailureClass::Timeout {
+                AttemptCause::TimedOut
+            } else {
+                AttemptCause::Crashed
+            };
+            (
+                cause,
+                NextAttempt {
+                    not_before_fleet_ms: not_before,
+                    counts_as_failure: true,
+                    was_interrupted: true,
+                    ..NextAttempt::default()
+                },
+            )
         }
     };
     task::retry_after(draft, task, cause, reason, again)?;
@@ -615,14 +804,24 @@ fn on_failure(draft: &mut Draft, attempt: &Attempt, class: FailureClass, reason:
 }
 
 /// Makes a task wait again after its attempt failed. The pause before the next try grows each time.
-pub(crate) fn requeue_after_failure(draft: &mut Draft, task: TaskId, cause: AttemptCause, reason: &str) -> Result<(), Refusal> {
+pub(crate) fn requeue_after_failure(
+    draft: &mut Draft,
+    task: TaskId,
+    cause: AttemptCause,
+    reason: &str,
+) -> Result<(), Refusal> {
     let not_before = retry_delay_ms(draft, task)?.map(|it| draft.now().fleet_ms + it);
     task::retry_after(
         draft,
         task,
         cause,
         reason,
-        NextAttempt { not_before_fleet_ms: not_before, counts_as_failure: true, was_interrupted: true, ..NextAttempt::default() },
+        NextAttempt {
+            not_before_fleet_ms: not_before,
+            counts_as_failure: true,
+            was_interrupted: true,
+            ..NextAttempt::default()
+        },
     )
 }
 
@@ -634,27 +833,54 @@ fn retry_delay_ms(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
 }
 
 pub(crate) fn resume_point(attempt: &Attempt, session: bool) -> ResumePoint {
-    let session = if session { attempt.session.session_id.clone() } else { None };
+    let session = if session {
+        attempt.session.session_id.clone()
+    } else {
+        None
+    };
     let used = attempt.session.usage_of_session(session.as_deref());
     let runner = attempt.runner.clone();
-    ResumePoint { workspace: attempt.workspace(), agent: attempt.agent.clone(), session, used, runner }
+    ResumePoint {
+        workspace: attempt.workspace(),
+        agent: attempt.agent.clone(),
+        session,
+        used,
+        runner,
+    }
 }
 
 /// Stops a running turn so that it can go on later. The workspace and the session are kept.
 pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
     stop(draft, id, AttemptCause::Parked, reason.to_owned());
     let resume = (!attempt.no_workspace).then(|| resume_point(&attempt, true));
-    let again = NextAttempt { resume, ..NextAttempt::default() };
+    let again = NextAttempt {
+        resume,
+        ..NextAttempt::default()
+    };
     task::retry_after(draft, attempt.task, AttemptCause::Parked, reason, again)
 }
 
-/// Stops an attempt so that the work goes on in a fresh session in the same workspace. This costs no attempt.
+/// Stops an attempt so that the work goes on in a fresh session in the same workspace. This costs
+/// no attempt.
 pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
     stop(draft, id, AttemptCause::ContextFull, reason.to_owned());
-    let again = NextAttempt { resume: Some(resume_point(&attempt, false)), ..NextAttempt::default() };
-    task::retry_after(draft, attempt.task, AttemptCause::ContextFull, reason, again)
+    let again = NextAttempt {
+        resume: Some(resume_point(&attempt, false)),
+        ..NextAttempt::default()
+    };
+    task::retry_after(
+        draft,
+        attempt.task,
+        AttemptCause::ContextFull,
+        reason,
+        again,
+    )
 }
 
 /// Records that an attempt's program runs, and in which sandbox.
@@ -666,7 +892,11 @@ pub fn on_launched(
     warnings: Vec<String>,
 ) -> Result<(), Refusal> {
     require_attempt(draft.board(), id, token)?;
-    draft.record(Event::AttemptLaunched(AttemptLaunched { attempt: id, sandbox, warnings }));
+    draft.record(Event::AttemptLaunched(AttemptLaunched {
+        attempt: id,
+        sandbox,
+        warnings,
+    }));
     Ok(())
 }
 
@@ -678,7 +908,12 @@ pub(crate) fn lease_ports(
     taken: Option<usize>,
     now: Now,
 ) -> Result<Vec<u16>, Refusal> {
-    let Some(settings) = draft.board().projects.get(project).map(|it| it.settings.workspace.clone()) else {
+    let Some(settings) = draft
+        .board()
+        .projects
+        .get(project)
+        .map(|it| it.settings.workspace.clone())
+    else {
         return Ok(vec![]);
     };
     match taken.unwrap_or(settings.ports as usize) {
@@ -693,13 +928,26 @@ pub(crate) fn assign_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
     }
 }
 
-/// Handles the report that other programs listen on some of an attempt's ports, and leases other ports. The attempt
-/// keeps its claims on the taken ports as long as it lives, so that no other attempt gets them.
-pub fn on_ports_taken(draft: &mut Draft, id: AttemptId, token: u64, taken: &[u16], now: Now) -> Result<(), Refusal> {
+/// Handles the report that other programs listen on some of an attempt's ports, and leases other
+/// ports. The attempt keeps its claims on the taken ports as long as it lives, so that no other
+/// attempt gets them.
+pub fn on_ports_taken(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    taken: &[u16],
+    now: Now,
+) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
     let lost = attempt.ports.iter().filter(|it| taken.contains(it)).count();
     let mut others = lease_ports(draft, id, &attempt.project, Some(lost), now)?.into_iter();
-    let keep = |port: &u16| if taken.contains(port) { others.next().unwrap_or(*port) } else { *port };
+    let keep = |port: &u16| {
+        if taken.contains(port) {
+            others.next().unwrap_or(*port)
+        } else {
+            *port
+        }
+    };
     let ports = attempt.ports.iter().map(keep).collect();
     if lost > 0 {
         assign_ports(draft, id, ports);
@@ -718,17 +966,27 @@ pub struct FinishReport {
 }
 
 impl FinishReport {
-    /// Returns whether the report contains more than the output and is therefore stored as a result.
+    /// Returns whether the report contains more than the output and is therefore stored as a
+    /// result.
     pub(crate) fn is_result(&self) -> bool {
         self.not_needed || !self.learnings.is_empty()
     }
 }
 
 /// Stores the report of a program that is still running.
-pub fn record_report(draft: &mut Draft, id: AttemptId, token: u64, said: FinishReport) -> Result<(), Refusal> {
+pub fn record_report(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    said: FinishReport,
+) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
     if attempt.stopping.is_some() || attempt.phase != AttemptPhase::Working {
-        return Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None });
+        return Err(Refusal::StaleAttempt {
+            task: attempt.task,
+            attempt: id,
+            live: None,
+        });
     }
     task::check_output(said.output.as_deref())?;
     verdict::check_learnings(&said.learnings)?;
@@ -736,37 +994,63 @@ pub fn record_report(draft: &mut Draft, id: AttemptId, token: u64, said: FinishR
         verdict::record_result(draft, id, &said);
     }
     if attempt.output != said.output {
-        draft.record(Event::AttemptNoted(AttemptNoted { attempt: id, output: said.output }));
+        draft.record(Event::AttemptNoted(AttemptNoted {
+            attempt: id,
+            output: said.output,
+        }));
     }
     Ok(())
 }
 
 /// Records that no further prompt will be sent to an attempt's program.
 pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
-    if draft.board().attempts.get(&id).is_some_and(|it| !it.session.closing) {
+    if draft
+        .board()
+        .attempts
+        .get(&id)
+        .is_some_and(|it| !it.session.closing)
+    {
         draft.record(Event::AttemptClosing(AttemptClosing { attempt: id }));
     }
 }
 
-/// Handles a report of a supervised attempt's program. A report that was already handled changes nothing.
-pub fn on_agent_event(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said: AgentEvent, now: Now) -> Result<(), Refusal> {
+/// Handles a report of a supervised attempt's program. A report that was already handled changes
+/// nothing.
+pub fn on_agent_event(
+    draft: &mut Draft,
+    id: AttemptId,
+    token: u64,
+    n: u64,
+    said: AgentEvent,
+    now: Now,
+) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
     // Several reports can have the same journal position, and each is handled once.
     if n < attempt.session.last_record || !said.changes_state() {
         return Ok(());
     }
     let used = match &said {
-        AgentEvent::Usage { session, usage } => {
-            Spend { usage: usage.since(&attempt.session.usage_of_session(session.as_deref())), ..Spend::default() }
-        }
-        AgentEvent::TurnStarted { n } if *n >= attempt.session.turns => Spend { turns: 1, ..Spend::default() },
+        AgentEvent::Usage { session, usage } => Spend {
+            usage: usage.since(&attempt.session.usage_of_session(session.as_deref())),
+            ..Spend::default()
+        },
+        AgentEvent::TurnStarted { n } if *n >= attempt.session.turns => Spend {
+            turns: 1,
+            ..Spend::default()
+        },
         _ => Spend::default(),
     };
     let known = Attempt::clone(&attempt);
-    draft.record(Event::AttemptSaid(AttemptSaid { attempt: id, n, said: said.clone() }));
+    draft.record(Event::AttemptSaid(AttemptSaid {
+        attempt: id,
+        n,
+        said: said.clone(),
+    }));
     match said {
         AgentEvent::RequestMade(ask) => approval::on_agent_request(draft, &known, ask, now)?,
-        AgentEvent::RequestWithdrawn { request: ask } => approval::on_program_withdrew(draft, &known, &ask),
+        AgentEvent::RequestWithdrawn { request: ask } => {
+            approval::on_program_withdrew(draft, &known, &ask)
+        }
         AgentEvent::TurnEnded { stop, class, .. } => {
             approval::close_requests(draft, id, "its turn has ended", false);
             if class.is_none() && stop == StopReason::EndTurn && known.accepts_prompts() {
@@ -783,8 +1067,12 @@ pub fn on_agent_event(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said
             let stays = after.session_of.is_some() && after.stopping.is_none();
             let waits = after.session.hold_reason.is_some()
                 || (stop == StopReason::EndTurn && !after.session.is_finished())
-                || (stop == StopReason::EndTurn && class.is_none() && approval::awaits_answer(draft.board(), &after))
-                || (stays && class.is_none() && matches!(stop, StopReason::EndTurn | StopReason::Cancelled));
+                || (stop == StopReason::EndTurn
+                    && class.is_none()
+                    && approval::awaits_answer(draft.board(), &after))
+                || (stays
+                    && class.is_none()
+                    && matches!(stop, StopReason::EndTurn | StopReason::Cancelled));
             if !waits && after.phase == AttemptPhase::Working {
                 close_session(draft, id);
             }
@@ -794,16 +1082,31 @@ pub fn on_agent_event(draft: &mut Draft, id: AttemptId, token: u64, n: u64, said
     budget::charge(draft, id, used, now)
 }
 
-pub(crate) fn require_attempt(board: &Board, id: AttemptId, token: u64) -> Result<Arc<Attempt>, Refusal> {
+pub(crate) fn require_attempt(
+    board: &Board,
+    id: AttemptId,
+    token: u64,
+) -> Result<Arc<Attempt>, Refusal> {
     match board.attempts.get(&id) {
         Some(attempt) if attempt.token == token => Ok(attempt.clone()),
-        Some(attempt) => Err(Refusal::StaleAttempt { task: attempt.task, attempt: id, live: None }),
-        None => Err(Refusal::invalid(format!("{id} has ended"), "no more reports are accepted for it")),
+        Some(attempt) => Err(Refusal::StaleAttempt {
+            task: attempt.task,
+            attempt: id,
+            live: None,
+        }),
+        None => Err(Refusal::invalid(
+            format!("{id} has ended"),
+            "no more reports are accepted for it",
+        )),
     }
 }
 
 /// Joins at most five names, and adds the number of further names.
 pub(crate) fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
-    if names.len() > 5 { format!("{shown} and {} more", names.len() - 5) } else { shown }
+    if names.len() > 5 {
+        format!("{shown} and {} more", names.len() - 5)
+    } else {
+        shown
+    }
 }

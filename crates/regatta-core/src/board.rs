@@ -1,14 +1,16 @@
 //! The board: all live state, and [`Draft`], the only way to change it.
 //!
-//! All live state is in persistent maps, so a draft of a board with 100,000 tasks costs microseconds. A task,
-//! attempt or landing that has ended leaves the board and stays in the store. The maps marked "derived" are
-//! indexes. They follow from the rows and are rebuilt when the rows are loaded, so they can never disagree with the
-//! rows.
+//! All live state is in persistent maps, so a draft of a board with 100,000 tasks costs
+//! microseconds. A task, attempt or landing that has ended leaves the board and stays in the store.
+//! The maps marked "derived" are indexes. They follow from the rows and are rebuilt when the rows
+//! are loaded, so they can never disagree with the rows.
 
-mod fold; // the change that each event makes
 mod apply_inbox; // snoozed items and failed tasks
-mod ready_index; // ready tasks, grouped by the pattern that blocks them
-mod apply_landing; // the changes that events of the landing queue make
+mod apply_landing;
+mod fold; // the change that each event makes
+// ready tasks, grouped by the pattern that blocks them // the changes that events of the landing
+// queue make
+mod ready_index;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,30 +21,31 @@ use serde::{Deserialize, Serialize};
 use crate::agent::Agent;
 use crate::approval::Approval;
 use crate::attempt::{Attempt, AttemptPhase};
-use crate::budget::{Budget, DaySpend, BudgetScope, Spend};
-use crate::bus::{ReadCursor, Message};
+use crate::budget::{Budget, BudgetScope, DaySpend, Spend};
+use crate::bus::{Message, ReadCursor};
 use crate::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
 use crate::command::Actor;
 use crate::conversation::{Conversation, DeliveryRecord};
 use crate::event::Event;
-use crate::limits::{StoredAnswer, MachineLimits};
 use crate::graph::PlanStep;
 use crate::hook::{Firing, Hook};
 use crate::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId, LandingId, LaunchId,
-    MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName, TaskId, TeamName, WaitId,
+    AgentName, ApprovalId, AttemptId, ChannelName, ClaimId, ConversationId, FiringId, HookId,
+    LandingId, LaunchId, MessageId, MissionId, Now, ProjectName, RequestKey, RuleId, RunnerName,
+    TaskId, TeamName, WaitId,
 };
 use crate::inbox::InboxItem;
 use crate::landing::Landing;
 use crate::launch::TeamLaunch;
+use crate::limits::{MachineLimits, StoredAnswer};
 use crate::mission::Mission;
 use crate::pattern::PatternIndex;
 use crate::policy::PolicyRule;
 use crate::project::Project;
+use crate::project_rules;
 use crate::provider_outage::ProviderOutage;
 use crate::runner::Runner;
-use crate::project_rules;
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 use crate::team::Team;
 use crate::{manifest, mission, schedule};
 pub(crate) use ready_index::ReadyIndex;
@@ -97,7 +100,8 @@ pub enum Deadline {
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
-    /// A supervised attempt's deadline, the deadline of its session, or its next check against a budget.
+    /// A supervised attempt's deadline, the deadline of its session, or its next check against a
+    /// budget.
     AttemptTimer(AttemptId),
     /// A task that starts no earlier than a time.
     Task(TaskId),
@@ -147,12 +151,13 @@ pub struct Board {
     /// The last launch of each team.
     pub launches: OrdMap<LaunchId, Arc<TeamLaunch>>,
     pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
-    /// Keys of accepted deliveries from outside services, with the time at which each key is forgotten.
+    /// Keys of accepted deliveries from outside services, with the time at which each key is
+    /// forgotten.
     pub deliveries: OrdMap<String, u64>,
     /// Failed tasks that nobody has dealt with yet.
     pub failed: OrdMap<TaskId, Arc<Task>>,
-    /// Tasks that ended without completing. A number that was handed out and that is neither open nor here belongs
-    /// to a completed task.
+    /// Tasks that ended without completing. A number that was handed out and that is neither open
+    /// nor here belongs to a completed task.
     ended_statuses: OrdMap<TaskId, TaskStatus>,
 
     // Derived.
@@ -245,7 +250,12 @@ impl Row {
             Row::Conversation(it) => !it.closed,
             // The row is needed as long as its attempt may still have to receive the answer.
             Row::Approval(it) => !it.closed,
-            Row::Rule(_) | Row::Budget(_) | Row::Day(_) | Row::Parked(_) | Row::Runner(_) | Row::Hook(_) => true,
+            Row::Rule(_)
+            | Row::Budget(_)
+            | Row::Day(_)
+            | Row::Parked(_)
+            | Row::Runner(_)
+            | Row::Hook(_) => true,
             Row::Meta(_)
             | Row::Project(_)
             | Row::Agent(_)
@@ -270,23 +280,35 @@ impl Board {
         loading.finish()
     }
 
-    /// Returns the final status of a task. `None` for open tasks and for numbers that were never handed out.
+    /// Returns the final status of a task. `None` for open tasks and for numbers that were never
+    /// handed out.
     pub fn ended_status(&self, id: TaskId) -> Option<TaskStatus> {
         if id.0 == 0 || id.0 > self.counters.task || self.tasks.contains_key(&id) {
             None
         } else {
-            Some(self.ended_statuses.get(&id).copied().unwrap_or(TaskStatus::Completed))
+            Some(
+                self.ended_statuses
+                    .get(&id)
+                    .copied()
+                    .unwrap_or(TaskStatus::Completed),
+            )
         }
     }
 
     /// Returns the claims of an owner, oldest first.
     pub fn claims_of(&self, owner: &ClaimOwner) -> Vec<ClaimId> {
-        self.claims_by_owner.range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX))).map(|it| it.1).collect()
+        self.claims_by_owner
+            .range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX)))
+            .map(|it| it.1)
+            .collect()
     }
 
     /// Returns the waits of an owner, oldest first.
     pub fn waits_of(&self, owner: &ClaimOwner) -> Vec<WaitId> {
-        self.waits_by_owner.range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX))).map(|it| it.1).collect()
+        self.waits_by_owner
+            .range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX)))
+            .map(|it| it.1)
+            .collect()
     }
 
     /// Returns the number of ready tasks, over all lists.
@@ -296,30 +318,46 @@ impl Board {
 
     /// Returns the ready tasks of one list, first to last.
     pub fn ready_for(&self, line: &ReadyFor) -> impl Iterator<Item = TaskId> {
-        self.ready_tasks.range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX))).map(|it| it.2)
+        self.ready_tasks
+            .range((line.clone(), 0, TaskId(0))..=(line.clone(), u8::MAX, TaskId(u64::MAX)))
+            .map(|it| it.2)
     }
 
     /// Returns the open tasks of a mission with their steps, in the order of the steps.
     pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (PlanStep, TaskId)> {
-        let (first, last) = (PlanStep::default(), PlanStep { wave: u32::MAX, sub: u32::MAX });
-        self.tasks_by_mission.range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX))).map(|it| (it.1, it.2))
+        let (first, last) = (
+            PlanStep::default(),
+            PlanStep {
+                wave: u32::MAX,
+                sub: u32::MAX,
+            },
+        );
+        self.tasks_by_mission
+            .range((mission, first, TaskId(0))..=(mission, last, TaskId(u64::MAX)))
+            .map(|it| (it.1, it.2))
     }
 
-    /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which of them is tried
-    /// when.
+    /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which
+    /// of them is tried when.
     pub fn queue_of(&self, project: &ProjectName) -> impl Iterator<Item = &Arc<Landing>> {
         self.landing_queue
-            .range((project.clone(), 0, LandingId(0))..=(project.clone(), u8::MAX, LandingId(u64::MAX)))
+            .range(
+                (project.clone(), 0, LandingId(0))
+                    ..=(project.clone(), u8::MAX, LandingId(u64::MAX)),
+            )
             .filter_map(|it| self.landings.get(&it.2))
     }
 
     /// Returns the open tasks that `id` blocks.
     pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
-        self.dependents.range((id, TaskId(0))..=(id, TaskId(u64::MAX))).map(|it| it.1).collect()
+        self.dependents
+            .range((id, TaskId(0))..=(id, TaskId(u64::MAX)))
+            .map(|it| it.1)
+            .collect()
     }
 
-    /// Returns the time of the next deadline after `now`, on the fleet clock. An item that is already due and could
-    /// not be processed waits for a change of the board, not for the clock.
+    /// Returns the time of the next deadline after `now`, on the fleet clock. An item that is
+    /// already due and could not be processed waits for a change of the board, not for the clock.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
         self.timers.range(floor..).next().map(|it| it.0)
@@ -327,12 +365,21 @@ impl Board {
 
     /// Returns the items whose deadline has passed, oldest first.
     pub fn expired_timers(&self, now: Now) -> Vec<Deadline> {
-        self.timers.iter().take_while(|it| it.0 <= now.fleet_ms).map(|it| it.1.clone()).collect()
+        self.timers
+            .iter()
+            .take_while(|it| it.0 <= now.fleet_ms)
+            .map(|it| it.1.clone())
+            .collect()
     }
 
     /// Returns the part of the board that the store keeps in its own row.
     pub fn meta(&self) -> BoardMeta {
-        BoardMeta { revision: self.revision, fleet_ms: self.fleet_ms, counters: self.counters, limits: self.limits }
+        BoardMeta {
+            revision: self.revision,
+            fleet_ms: self.fleet_ms,
+            counters: self.counters,
+            limits: self.limits,
+        }
     }
 
     fn index_task(&mut self, task: &Task) {
@@ -340,7 +387,8 @@ impl Board {
             self.dependents.insert((*blocker, task.id));
         }
         if let Some(mission) = task.mission {
-            self.tasks_by_mission.insert((mission, task.step(), task.id));
+            self.tasks_by_mission
+                .insert((mission, task.step(), task.id));
         }
         if let Some(line) = self.ready_list_of(task) {
             let shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
@@ -355,7 +403,10 @@ impl Board {
             self.timers.insert((at, Deadline::Task(task.id)));
         }
         if let Some(it) = task.snoozed {
-            self.timers.insert((it.deadline_fleet_ms, Deadline::Snooze(InboxItem::Task(task.id))));
+            self.timers.insert((
+                it.deadline_fleet_ms,
+                Deadline::Snooze(InboxItem::Task(task.id)),
+            ));
         }
     }
 
@@ -364,7 +415,8 @@ impl Board {
             self.dependents.remove(&(*blocker, task.id));
         }
         if let Some(mission) = task.mission {
-            self.tasks_by_mission.remove(&(mission, task.step(), task.id));
+            self.tasks_by_mission
+                .remove(&(mission, task.step(), task.id));
         }
         let place = (self.ready_list(task), task.priority, task.id);
         if self.ready_tasks.remove(&place).is_some() {
@@ -378,12 +430,15 @@ impl Board {
             self.timers.remove(&(at, Deadline::Task(task.id)));
         }
         if let Some(it) = task.snoozed {
-            self.timers.remove(&(it.deadline_fleet_ms, Deadline::Snooze(InboxItem::Task(task.id))));
+            self.timers.remove(&(
+                it.deadline_fleet_ms,
+                Deadline::Snooze(InboxItem::Task(task.id)),
+            ));
         }
     }
 
-    /// Returns the list of a task that can start as soon as claims, slots and its mission's pace allow it; `None`
-    /// for other tasks.
+    /// Returns the list of a task that can start as soon as claims, slots and its mission's pace
+    /// allow it; `None` for other tasks.
     fn ready_list_of(&self, task: &Task) -> Option<ReadyFor> {
         let ready = task.status.is_waiting()
             && task.session_of.is_none()
@@ -391,7 +446,10 @@ impl Board {
             && task.not_before_fleet_ms.is_none()
             && !task.resting
             && task.attempt.is_none()
-            && task.blocked_by.iter().all(|it| self.ended_status(*it) == Some(TaskStatus::Completed))
+            && task
+                .blocked_by
+                .iter()
+                .all(|it| self.ended_status(*it) == Some(TaskStatus::Completed))
             && schedule::missing_contract_part(self, task).is_none()
             && project_rules::blocking_rule(self, task).is_none();
         if !ready {
@@ -402,9 +460,15 @@ impl Board {
 
     /// Returns the list that a task with this assignee and mission belongs to when it is ready.
     fn ready_list(&self, task: &Task) -> ReadyFor {
-        let in_waves = |it| self.missions.get(&it).is_some_and(|it| it.mode == mission::StartMode::Waves);
+        let in_waves = |it| {
+            self.missions
+                .get(&it)
+                .is_some_and(|it| it.mode == mission::StartMode::Waves)
+        };
         match (&task.assignee, task.mission) {
-            (Some(agent), _) if task.status == TaskStatus::Offered => ReadyFor::Offered(agent.clone()),
+            (Some(agent), _) if task.status == TaskStatus::Offered => {
+                ReadyFor::Offered(agent.clone())
+            }
             (Some(agent), _) => ReadyFor::Agent(agent.clone()),
             (None, Some(mission)) if in_waves(mission) => ReadyFor::Step(mission, task.step()),
             (None, Some(mission)) => ReadyFor::Mission(mission),
@@ -440,7 +504,14 @@ impl Board {
             if let Some(at) = old.expires_fleet_ms {
                 self.timers.remove(&(at, Deadline::Attempt(old.id)));
             }
-            for at in [old.deadline_fleet_ms, old.session_deadline_fleet_ms, old.budget_check_fleet_ms].into_iter().flatten() {
+            for at in [
+                old.deadline_fleet_ms,
+                old.session_deadline_fleet_ms,
+                old.budget_check_fleet_ms,
+            ]
+            .into_iter()
+            .flatten()
+            {
                 self.timers.remove(&(at, Deadline::AttemptTimer(old.id)));
             }
             self.unindex_snooze(old.snoozed, || InboxItem::Attempt(old.id));
@@ -458,17 +529,30 @@ impl Board {
             self.attempts_without_slot += usize::from(attempt.takes_no_slot);
             // The session of a team's member takes no slot of a task.
             if attempt.session_of.is_none() {
-                let count = self.running_by_agent.get(&attempt.agent).copied().unwrap_or(0) + 1;
+                let count = self
+                    .running_by_agent
+                    .get(&attempt.agent)
+                    .copied()
+                    .unwrap_or(0)
+                    + 1;
                 self.running_by_agent.insert(attempt.agent.clone(), count);
             }
-            // The lease counts only while the attempt works. Afterwards Regatta itself is at work on the attempt.
+            // The lease counts only while the attempt works. Afterwards Regatta itself is at work
+            // on the attempt.
             if let (Some(at), AttemptPhase::Working) = (attempt.expires_fleet_ms, attempt.phase) {
                 self.timers.insert((at, Deadline::Attempt(attempt.id)));
             }
             if attempt.phase == AttemptPhase::Working && attempt.stopping.is_none() {
                 let opened = attempt.session.session_id.is_some() || attempt.session.turns > 0;
                 let ready_by = attempt.session_deadline_fleet_ms.filter(|_| !opened);
-                for at in [attempt.deadline_fleet_ms, ready_by, attempt.budget_check_fleet_ms].into_iter().flatten() {
+                for at in [
+                    attempt.deadline_fleet_ms,
+                    ready_by,
+                    attempt.budget_check_fleet_ms,
+                ]
+                .into_iter()
+                .flatten()
+                {
                     self.timers.insert((at, Deadline::AttemptTimer(attempt.id)));
                 }
             }
@@ -518,7 +602,8 @@ impl Board {
     fn put_wait(&mut self, wait: Arc<ClaimWait>, rows: &mut Rows) {
         self.awaited_patterns.insert(wait.id.0, &wait.uris);
         self.waits_by_owner.insert((wait.owner.clone(), wait.id));
-        self.timers.insert((wait.deadline_fleet_ms, Deadline::Wait(wait.id)));
+        self.timers
+            .insert((wait.deadline_fleet_ms, Deadline::Wait(wait.id)));
         self.waits.insert(wait.id, wait.clone());
         rows.insert(RowKey::Wait(wait.id), Some(Row::Wait(wait)));
     }
@@ -527,20 +612,23 @@ impl Board {
         if let Some(old) = self.waits.remove(&id) {
             self.awaited_patterns.remove(id.0, &old.uris);
             self.waits_by_owner.remove(&(old.owner.clone(), id));
-            self.timers.remove(&(old.deadline_fleet_ms, Deadline::Wait(id)));
+            self.timers
+                .remove(&(old.deadline_fleet_ms, Deadline::Wait(id)));
             rows.insert(RowKey::Wait(id), None);
         }
     }
 
     fn put_landing(&mut self, landing: Arc<Landing>, rows: &mut Rows) {
         if let Some(old) = self.landings.remove(&landing.id) {
-            self.landing_queue.remove(&(old.project.clone(), old.rank(), old.id));
+            self.landing_queue
+                .remove(&(old.project.clone(), old.rank(), old.id));
             if let Some(at) = old.retry_fleet_ms {
                 self.timers.remove(&(at, Deadline::Landing(old.id)));
             }
         }
         if landing.end.is_none() {
-            self.landing_queue.insert((landing.project.clone(), landing.rank(), landing.id));
+            self.landing_queue
+                .insert((landing.project.clone(), landing.rank(), landing.id));
             if let Some(at) = landing.retry_fleet_ms {
                 self.timers.insert((at, Deadline::Landing(landing.id)));
             }
@@ -550,28 +638,51 @@ impl Board {
     }
 
     fn put_answer(&mut self, answer: Arc<StoredAnswer>, rows: &mut Rows) {
-        self.timers.insert((answer.deadline_fleet_ms, Deadline::Answer(answer.key.clone())));
+        self.timers.insert((
+            answer.deadline_fleet_ms,
+            Deadline::Answer(answer.key.clone()),
+        ));
         self.answers.insert(answer.key.clone(), answer.clone());
-        rows.insert(RowKey::Answer(answer.key.clone()), Some(Row::Answer(answer)));
+        rows.insert(
+            RowKey::Answer(answer.key.clone()),
+            Some(Row::Answer(answer)),
+        );
     }
 
     fn put_project(&mut self, project: Arc<Project>, rows: &mut Rows) {
-        // A project's checks decide if the contracts of its tasks are complete, and its settings decide which
-        // claims they need. So its tasks are indexed again.
-        let tasks: Vec<_> = self.tasks.values().filter(|it| it.project == project.name).cloned().collect();
+        // A project's checks decide if the contracts of its tasks are complete, and its settings
+        // decide which claims they need. So its tasks are indexed again.
+        let tasks: Vec<_> = self
+            .tasks
+            .values()
+            .filter(|it| it.project == project.name)
+            .cloned()
+            .collect();
         tasks.iter().for_each(|it| self.unindex_task(it));
         self.projects.insert(project.name.clone(), project.clone());
         tasks.iter().for_each(|it| self.index_task(it));
-        rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));
+        rows.insert(
+            RowKey::Project(project.name.clone()),
+            Some(Row::Project(project)),
+        );
     }
 
-    fn change_task(&mut self, id: TaskId, now: Now, rows: &mut Rows, change: impl FnOnce(&mut Task)) {
+    fn change_task(
+        &mut self,
+        id: TaskId,
+        now: Now,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Task),
+    ) {
         if let Some(task) = self.tasks.get(&id) {
             let mut task = Task::clone(task);
             change(&mut task);
             task.updated_unix_ms = now.unix_ms;
             // Only an item that needs a person can be snoozed.
-            let can_be = matches!(task.status, TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing);
+            let can_be = matches!(
+                task.status,
+                TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing
+            );
             task.snoozed = task.snoozed.filter(|_| can_be);
             if task.status.is_terminal() {
                 (task.attempt, task.landing, task.offer_until_fleet_ms) = (None, None, None);
@@ -581,7 +692,12 @@ impl Board {
         }
     }
 
-    fn change_landing(&mut self, id: LandingId, rows: &mut Rows, change: impl FnOnce(&mut Landing)) {
+    fn change_landing(
+        &mut self,
+        id: LandingId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Landing),
+    ) {
         if let Some(landing) = self.landings.get(&id) {
             let mut landing = Landing::clone(landing);
             change(&mut landing);
@@ -589,7 +705,12 @@ impl Board {
         }
     }
 
-    fn change_attempt(&mut self, id: AttemptId, rows: &mut Rows, change: impl FnOnce(&mut Attempt)) {
+    fn change_attempt(
+        &mut self,
+        id: AttemptId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Attempt),
+    ) {
         if let Some(attempt) = self.attempts.get(&id) {
             let mut attempt = Attempt::clone(attempt);
             change(&mut attempt);
@@ -611,7 +732,8 @@ impl BoardLoader {
         let (board, ignored) = (&mut self.board, &mut self.ignored);
         match row {
             Row::Meta(it) => {
-                (board.revision, board.fleet_ms, board.counters, board.limits) = (it.revision, it.fleet_ms, it.counters, it.limits)
+                (board.revision, board.fleet_ms, board.counters, board.limits) =
+                    (it.revision, it.fleet_ms, it.counters, it.limits)
             }
             Row::Project(it) => _ = board.projects.insert(it.name.clone(), it),
             Row::Agent(it) => _ = board.agents.insert(it.name.clone(), it),
@@ -651,14 +773,18 @@ impl BoardLoader {
         self.ignored.clear();
     }
 
-    /// Adds an open task that was just read, and frees memory that reading left unused, because there may be a
-    /// hundred thousand tasks.
+    /// Adds an open task that was just read, and frees memory that reading left unused, because
+    /// there may be a hundred thousand tasks.
     pub fn put_task(&mut self, mut task: Task) {
         task.shrink_to_fit();
         if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {
             task.project = name.clone();
         }
-        if let Some((name, _)) = task.assignee.as_ref().and_then(|it| self.board.agents.get_key_value(it)) {
+        if let Some((name, _)) = task
+            .assignee
+            .as_ref()
+            .and_then(|it| self.board.agents.get_key_value(it))
+        {
             task.assignee = Some(name.clone());
         }
         self.put(Row::Task(Arc::new(task)));
@@ -671,7 +797,8 @@ impl BoardLoader {
         }
     }
 
-    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other tasks.
+    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other
+    /// tasks.
     pub fn finish(self) -> Board {
         let mut board = self.board;
         for task in board.tasks.clone().values() {
@@ -681,8 +808,8 @@ impl BoardLoader {
     }
 }
 
-/// A change in progress: a copy of the board plus the events that changed it. A refused command drops its draft, so
-/// it leaves no trace.
+/// A change in progress: a copy of the board plus the events that changed it. A refused command
+/// drops its draft, so it leaves no trace.
 pub struct Draft {
     board: Board,
     now: Now,
@@ -694,7 +821,13 @@ pub struct Draft {
 impl Draft {
     /// Begins a change of `board`.
     pub fn new(board: &Board, now: Now) -> Draft {
-        Draft { board: board.clone(), now, actor: Actor::Regatta, events: Vec::new(), rows: Rows::new() }
+        Draft {
+            board: board.clone(),
+            now,
+            actor: Actor::Regatta,
+            events: Vec::new(),
+            rows: Rows::new(),
+        }
     }
 
     /// Sets the actor who asks for the change.
@@ -713,8 +846,8 @@ impl Draft {
         &self.board
     }
 
-    /// Takes the index of ready tasks out of the board, so that it can be changed while the board is read.
-    /// [`Draft::put_ready_index`] puts it back.
+    /// Takes the index of ready tasks out of the board, so that it can be changed while the board
+    /// is read. [`Draft::put_ready_index`] puts it back.
     pub(crate) fn take_ready_index(&mut self) -> ReadyIndex {
         std::mem::take(&mut self.board.ready_index)
     }
@@ -728,12 +861,14 @@ impl Draft {
         self.now
     }
 
-    /// Returns the revision of the next event. It is the fencing token of whatever that event grants.
+    /// Returns the revision of the next event. It is the fencing token of whatever that event
+    /// grants.
     pub fn next_revision(&self) -> u64 {
         self.board.revision + 1
     }
 
-    /// Records an event and applies it to the draft's board, so that later checks of the same command see it.
+    /// Records an event and applies it to the draft's board, so that later checks of the same
+    /// command see it.
     pub(crate) fn record(&mut self, event: Event) {
         self.board.apply(&event, self.now, &mut self.rows);
         self.events.push(event);

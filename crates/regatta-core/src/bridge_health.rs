@@ -80,20 +80,32 @@ impl FromStr for Bridge {
     fn from_str(text: &str) -> Result<Bridge, BadName> {
         let (service, agent) = text.split_once(':').unwrap_or((text, ""));
         if service == "webhook" && !agent.is_empty() {
-            return Ok(Bridge::Webhook { webhook: agent.to_owned() });
+            return Ok(Bridge::Webhook {
+                webhook: agent.to_owned(),
+            });
         }
         if service == "setting" && !agent.is_empty() {
-            return Ok(Bridge::Setting { setting: agent.to_owned() });
+            return Ok(Bridge::Setting {
+                setting: agent.to_owned(),
+            });
         }
         let known = Service::ALL.into_iter().find(|it| it.name() == service);
-        let service = known.ok_or_else(|| BadName::new("a bridge", text, "write SERVICE:AGENT, as in slack:claude"))?;
-        Ok(Bridge::AgentService { service, agent: AgentName::new(agent)? })
+        let service = known.ok_or_else(|| {
+            BadName::new("a bridge", text, "write SERVICE:AGENT, as in slack:claude")
+        })?;
+        Ok(Bridge::AgentService {
+            service,
+            agent: AgentName::new(agent)?,
+        })
     }
 }
 
 /// Returns every bridge whose credential does not work.
 pub fn broken_bridges(board: &Board) -> impl Iterator<Item = (Bridge, &ProviderOutage)> {
-    let lanes = board.parked.range("bridge:".to_owned()..).take_while(|it| it.0.starts_with("bridge:"));
+    let lanes = board
+        .parked
+        .range("bridge:".to_owned()..)
+        .take_while(|it| it.0.starts_with("bridge:"));
     lanes.filter_map(|(name, it)| Some((Bridge::from_parked_name(name)?, &**it)))
 }
 
@@ -106,7 +118,12 @@ pub(crate) fn find_broken<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a P
 pub(crate) fn report(draft: &mut Draft, standing: BridgeHealth, now: Now) -> CommandOutcome {
     let lane = standing.bridge.parked_name();
     match standing.problem {
-        Some(why) => provider_outage::park_bridge(draft, lane, &why.chars().take(MAX_REASON_CHARS).collect::<String>(), now),
+        Some(why) => provider_outage::park_bridge(
+            draft,
+            lane,
+            &why.chars().take(MAX_REASON_CHARS).collect::<String>(),
+            now,
+        ),
         None => provider_outage::release_bridge(draft, lane),
     }
     CommandOutcome::Done
@@ -122,13 +139,30 @@ pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) ->
         let broken = standing.entry(it.bridge).or_default();
         *broken = broken.take().or(it.problem);
     }
-    let gone: Vec<Bridge> = broken_bridges(draft.board()).map(|it| it.0).filter(|it| !standing.contains_key(it)).collect();
+    let gone: Vec<Bridge> = broken_bridges(draft.board())
+        .map(|it| it.0)
+        .filter(|it| !standing.contains_key(it))
+        .collect();
     for bridge in gone {
-        report(draft, BridgeHealth { bridge, problem: None }, now);
+        report(
+            draft,
+            BridgeHealth {
+                bridge,
+                problem: None,
+            },
+            now,
+        );
     }
     for (bridge, broken) in standing {
         if broken.is_some() || matches!(bridge, Bridge::Webhook { .. }) {
-            report(draft, BridgeHealth { bridge, problem: broken }, now);
+            report(
+                draft,
+                BridgeHealth {
+                    bridge,
+                    problem: broken,
+                },
+                now,
+            );
         }
     }
     CommandOutcome::Done

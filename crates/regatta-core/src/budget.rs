@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_protocol::Usage;
 use crate::attempt::{self, Attempt, AttemptCause};
 use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
@@ -16,7 +17,6 @@ use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
 use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 use crate::schedule::WaitKind;
-use crate::agent_protocol::Usage;
 use crate::task::{self, Task};
 
 /// The scope of a budget. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3`, `day`.
@@ -178,7 +178,13 @@ pub fn set(draft: &mut Draft, scope: BudgetScope, ceiling: Ceiling) -> Result<()
         }
     } else if known.is_none_or(|it| it.ceiling != ceiling) {
         draft.record(Event::BudgetSet(BudgetSet {
-            budget: Budget { scope, ceiling, warned: None, warned_unix_ms: None, snoozed: None },
+            budget: Budget {
+                scope,
+                ceiling,
+                warned: None,
+                warned_unix_ms: None,
+                snoozed: None,
+            },
         }));
     } else {
         return Ok(());
@@ -203,7 +209,11 @@ fn reached_limit(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> 
         return Some(format!("{} of {most} tokens", spend.usage.tokens()));
     }
     if let Some(most) = over(spend.usage.micro_usd.unwrap_or(0), ceiling.micro_usd) {
-        return Some(format!("{} of {}", format_dollars(spend.usage.micro_usd.unwrap_or(0)), format_dollars(most)));
+        return Some(format!(
+            "{} of {}",
+            format_dollars(spend.usage.micro_usd.unwrap_or(0)),
+            format_dollars(most)
+        ));
     }
     if let Some(most) = over(spend.turns, ceiling.turns) {
         return Some(format!("{} of {most} turns", spend.turns));
@@ -217,41 +227,75 @@ fn reached_limit(ceiling: &Ceiling, spend: &Spend, part: u64) -> Option<String> 
 
 /// Formats an amount of money for people.
 pub fn format_dollars(micro_usd: u64) -> String {
-    format!("${}.{:02}", micro_usd / 1_000_000, micro_usd % 1_000_000 / 10_000)
+    format!(
+        "${}.{:02}",
+        micro_usd / 1_000_000,
+        micro_usd % 1_000_000 / 10_000
+    )
 }
 
 /// Returns the spending of a day so far.
 pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
-    board.ledger.get(&(day, agent.cloned())).copied().unwrap_or_default()
+    board
+        .ledger
+        .get(&(day, agent.cloned()))
+        .copied()
+        .unwrap_or_default()
 }
 
 /// Returns the budgets that cover a piece of work, the narrowest first, with the spending of each.
 /// The running time of live attempts is included here; it is recorded when they end.
-fn budgets_of_work(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Vec<(BudgetScope, Spend)> {
+fn budgets_of_work(
+    board: &Board,
+    task: &Task,
+    agent: &AgentName,
+    now: Now,
+) -> Vec<(BudgetScope, Spend)> {
     let day = day_of(now);
-    let mut found = vec![(BudgetScope::EachTask, task.spent), (BudgetScope::Task(task.id), task.spent)];
-    found.push((BudgetScope::Agent(agent.clone()), spent_on(board, day, Some(agent))));
+    let mut found = vec![
+        (BudgetScope::EachTask, task.spent),
+        (BudgetScope::Task(task.id), task.spent),
+    ];
+    found.push((
+        BudgetScope::Agent(agent.clone()),
+        spent_on(board, day, Some(agent)),
+    ));
     if let Some(mission) = task.mission.and_then(|it| board.missions.get(&it)) {
         found.push((BudgetScope::Mission(mission.id), mission.spent));
     }
     found.push((BudgetScope::Day, spent_on(board, day, None)));
     for (scope, spend) in &mut found {
-        if board.budgets.get(scope).is_some_and(|it| it.ceiling.wall_ms.is_some()) {
-            spend.wall_ms += running_attempts(board, scope, task).map(|it| now.fleet_ms.saturating_sub(it.started_fleet_ms)).sum::<u64>();
+        if board
+            .budgets
+            .get(scope)
+            .is_some_and(|it| it.ceiling.wall_ms.is_some())
+        {
+            spend.wall_ms += running_attempts(board, scope, task)
+                .map(|it| now.fleet_ms.saturating_sub(it.started_fleet_ms))
+                .sum::<u64>();
         }
     }
     found
 }
 
 /// Returns the live attempts that spend from this budget of `task`.
-fn running_attempts<'a>(board: &'a Board, scope: &'a BudgetScope, task: &'a Task) -> impl Iterator<Item = &'a Attempt> {
-    board.attempts.values().map(|it| &**it).filter(|it| it.supervised).filter(move |it| match scope {
-        BudgetScope::Attempt => false,
-        BudgetScope::EachTask | BudgetScope::Task(_) => it.task == task.id,
-        BudgetScope::Agent(name) => it.agent == *name,
-        BudgetScope::Mission(id) => it.mission == Some(*id),
-        BudgetScope::Day => true,
-    })
+fn running_attempts<'a>(
+    board: &'a Board,
+    scope: &'a BudgetScope,
+    task: &'a Task,
+) -> impl Iterator<Item = &'a Attempt> {
+    board
+        .attempts
+        .values()
+        .map(|it| &**it)
+        .filter(|it| it.supervised)
+        .filter(move |it| match scope {
+            BudgetScope::Attempt => false,
+            BudgetScope::EachTask | BudgetScope::Task(_) => it.task == task.id,
+            BudgetScope::Agent(name) => it.agent == *name,
+            BudgetScope::Mission(id) => it.mission == Some(*id),
+            BudgetScope::Day => true,
+        })
 }
 
 /// Returns the time that the wider budgets leave for an attempt of this task, if one of them limits
@@ -263,34 +307,63 @@ pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: N
         let together = running_attempts(board, &scope, task).count().max(1) as u64;
         Some(most.saturating_sub(spend.wall_ms) / together)
     };
-    budgets_of_work(board, task, agent, now).into_iter().filter_map(left).min()
+    budgets_of_work(board, task, agent, now)
+        .into_iter()
+        .filter_map(left)
+        .min()
 }
 
 /// Sets the time of the next check anew for all running attempts. A new attempt or a changed
 /// ceiling changes the time that is left.
 pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
-    let counted = draft.board().budgets.values().any(|it| it.scope != BudgetScope::Attempt && it.ceiling.wall_ms.is_some());
-    let running: Vec<AttemptId> =
-        draft.board().attempts.values().filter(|it| counted || it.budget_check_fleet_ms.is_some()).map(|it| it.id).collect();
-    running.into_iter().for_each(|it| schedule_check(draft, it, now));
+    let counted = draft
+        .board()
+        .budgets
+        .values()
+        .any(|it| it.scope != BudgetScope::Attempt && it.ceiling.wall_ms.is_some());
+    let running: Vec<AttemptId> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(|it| counted || it.budget_check_fleet_ms.is_some())
+        .map(|it| it.id)
+        .collect();
+    running
+        .into_iter()
+        .for_each(|it| schedule_check(draft, it, now));
 }
 
 /// Sets the time of the next check of a running attempt's remaining time.
 fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
-    let Some(attempt) = draft.board().attempts.get(&id).filter(|it| it.supervised).cloned() else { return };
-    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+    let Some(attempt) = draft
+        .board()
+        .attempts
+        .get(&id)
+        .filter(|it| it.supervised)
+        .cloned()
+    else {
+        return;
+    };
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
+        return;
+    };
     let left = time_left_ms(draft.board(), &task, &attempt.agent, now);
     // The minimum interval avoids a check every millisecond when several attempts near the end
     // together.
     let wall_at = left.map(|it| now.fleet_ms + it.max(100));
     if attempt.budget_check_fleet_ms != wall_at {
-        draft.record(Event::AttemptClocked(AttemptClocked { attempt: id, wall_at }));
+        draft.record(Event::AttemptClocked(AttemptClocked {
+            attempt: id,
+            wall_at,
+        }));
     }
 }
 
 /// Checks the remaining time of a running attempt, and sets the time of the next check.
 pub(crate) fn check_time_left(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
     enforce(draft, &attempt, now)?;
     schedule_check(draft, id, now);
     Ok(())
@@ -316,25 +389,55 @@ pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let shares = |scope: &BudgetScope| -> Vec<(Option<String>, Spend)> {
         match scope {
             BudgetScope::Attempt => {
-                let spend = |it: &Attempt| Spend { wall_ms: ran(it), ..it.spent() };
-                let live = board.attempts.values().filter(|it| it.supervised && it.session_of.is_none());
-                live.map(|it| (Some(it.id.to_string()), spend(it))).collect()
+                let spend = |it: &Attempt| Spend {
+                    wall_ms: ran(it),
+                    ..it.spent()
+                };
+                let live = board
+                    .attempts
+                    .values()
+                    .filter(|it| it.supervised && it.session_of.is_none());
+                live.map(|it| (Some(it.id.to_string()), spend(it)))
+                    .collect()
             }
-            BudgetScope::EachTask => board.tasks.values().map(|it| (Some(it.id.to_string()), it.spent)).collect(),
-            BudgetScope::Task(id) => board.tasks.get(id).map(|it| (None, it.spent)).into_iter().collect(),
+            BudgetScope::EachTask => board
+                .tasks
+                .values()
+                .map(|it| (Some(it.id.to_string()), it.spent))
+                .collect(),
+            BudgetScope::Task(id) => board
+                .tasks
+                .get(id)
+                .map(|it| (None, it.spent))
+                .into_iter()
+                .collect(),
             BudgetScope::Agent(name) => vec![(None, spent_on(board, day, Some(name)))],
-            BudgetScope::Mission(id) => board.missions.get(id).map(|it| (None, it.spent)).into_iter().collect(),
+            BudgetScope::Mission(id) => board
+                .missions
+                .get(id)
+                .map(|it| (None, it.spent))
+                .into_iter()
+                .collect(),
             BudgetScope::Day => vec![(None, spent_on(board, day, None))],
         }
     };
     let look = |budget: &Budget| {
         let all = shares(&budget.scope);
-        let at = |part| all.iter().find_map(|(whose, spend)| Some((whose, reached_limit(&budget.ceiling, spend, part)?)));
+        let at = |part| {
+            all.iter().find_map(|(whose, spend)| {
+                Some((whose, reached_limit(&budget.ceiling, spend, part)?))
+            })
+        };
         let (empty, (whose, text)) = match at(100) {
             Some(it) => (true, it),
             None => (false, at(80)?),
         };
-        Some(NearLimit { scope: budget.scope.clone(), share_of: whose.clone(), text, is_exhausted: empty })
+        Some(NearLimit {
+            scope: budget.scope.clone(),
+            share_of: whose.clone(),
+            text,
+            is_exhausted: empty,
+        })
     };
     board.budgets.values().filter_map(|it| look(it)).collect()
 }
@@ -344,11 +447,16 @@ pub fn blocking_budget(board: &Board, task: &Task, agent: &AgentName, now: Now) 
     if board.budgets.is_empty() {
         return None;
     }
-    budgets_of_work(board, task, agent, now).into_iter().find_map(|(scope, spend)| {
-        let budget = board.budgets.get(&scope)?;
-        let text = reached_limit(&budget.ceiling, &spend, 100)?;
-        Some(format!("the budget of {} is used up: {text}; raise it with regatta budget set {scope} …", scope_name(&scope)))
-    })
+    budgets_of_work(board, task, agent, now)
+        .into_iter()
+        .find_map(|(scope, spend)| {
+            let budget = board.budgets.get(&scope)?;
+            let text = reached_limit(&budget.ceiling, &spend, 100)?;
+            Some(format!(
+                "the budget of {} is used up: {text}; raise it with regatta budget set {scope} …",
+                scope_name(&scope)
+            ))
+        })
 }
 
 /// Returns the name of a budget in a sentence.
@@ -363,12 +471,19 @@ pub fn scope_name(scope: &BudgetScope) -> String {
 }
 
 /// Records an attempt's spending, warns, and stops the attempt when a budget is used up.
-pub(crate) fn charge(draft: &mut Draft, id: AttemptId, spend: Spend, now: Now) -> Result<(), Refusal> {
+pub(crate) fn charge(
+    draft: &mut Draft,
+    id: AttemptId,
+    spend: Spend,
+    now: Now,
+) -> Result<(), Refusal> {
     if spend.is_nothing() {
         return Ok(());
     }
     record_spend(draft, id, spend);
-    let Some(attempt) = draft.board().attempts.get(&id).cloned() else { return Ok(()) };
+    let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
+        return Ok(());
+    };
     warn(draft, &attempt, now);
     enforce(draft, &attempt, now)
 }
@@ -376,17 +491,27 @@ pub(crate) fn charge(draft: &mut Draft, id: AttemptId, spend: Spend, now: Now) -
 /// Records an attempt's spending without any check.
 pub(crate) fn record_spend(draft: &mut Draft, id: AttemptId, spend: Spend) {
     let day = day_of(draft.now());
-    draft.record(Event::BudgetSpent(BudgetSpent { attempt: id, day, spend }));
+    draft.record(Event::BudgetSpent(BudgetSpent {
+        attempt: id,
+        day,
+        spend,
+    }));
 }
 
 /// Stops or parks an attempt whose budget is used up.
 fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
-    if attempt.stopping.is_some() || attempt.end.is_some() || attempt.phase != attempt::AttemptPhase::Working {
+    if attempt.stopping.is_some()
+        || attempt.end.is_some()
+        || attempt.phase != attempt::AttemptPhase::Working
+    {
         return Ok(()); // finished work is judged and landed, whatever it cost
     }
     // The turn that is running was still allowed.
     let running = u64::from(attempt.session.in_turn);
-    let begun = |spend: Spend| Spend { turns: spend.turns.saturating_sub(running), ..spend };
+    let begun = |spend: Spend| Spend {
+        turns: spend.turns.saturating_sub(running),
+        ..spend
+    };
     let own = draft.board().budgets.get(&BudgetScope::Attempt);
     let own = own.and_then(|it| reached_limit(&it.ceiling, &begun(attempt.spent()), 100));
     if let Some(text) = own {
@@ -395,12 +520,18 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         return task::needs_human(draft, attempt.task, WaitKind::Budget, &reason);
     }
     let task = task::find(draft.board(), attempt.task)?;
-    let wider = budgets_of_work(draft.board(), &task, &attempt.agent, now).into_iter().find_map(|(scope, spend)| {
-        let budget = draft.board().budgets.get(&scope)?;
-        // The last attempt that a budget of attempts allows may go on.
-        let ceiling = Ceiling { attempts: None, ..budget.ceiling };
-        reached_limit(&ceiling, &begun(spend), 100).map(|text| format!("the budget of {} is used up: {text}", scope_name(&scope)))
-    });
+    let wider = budgets_of_work(draft.board(), &task, &attempt.agent, now)
+        .into_iter()
+        .find_map(|(scope, spend)| {
+            let budget = draft.board().budgets.get(&scope)?;
+            // The last attempt that a budget of attempts allows may go on.
+            let ceiling = Ceiling {
+                attempts: None,
+                ..budget.ceiling
+            };
+            reached_limit(&ceiling, &begun(spend), 100)
+                .map(|text| format!("the budget of {} is used up: {text}", scope_name(&scope)))
+        });
     match wider {
         Some(reason) => attempt::park(draft, attempt.id, &reason),
         None => Ok(()),
@@ -412,21 +543,35 @@ fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
     if draft.board().budgets.is_empty() {
         return;
     }
-    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
+        return;
+    };
     let day = day_of(now);
     let mut spends = budgets_of_work(draft.board(), &task, &attempt.agent, now);
     spends.push((BudgetScope::Attempt, attempt.spent()));
     for (scope, spend) in spends {
-        let Some(budget) = draft.board().budgets.get(&scope) else { continue };
+        let Some(budget) = draft.board().budgets.get(&scope) else {
+            continue;
+        };
         let whose = match scope {
             BudgetScope::Attempt => attempt.id.to_string(),
             BudgetScope::EachTask => task.id.to_string(),
             _ => String::new(),
         };
-        let Some(text) = reached_limit(&budget.ceiling, &spend, 80) else { continue };
+        let Some(text) = reached_limit(&budget.ceiling, &spend, 80) else {
+            continue;
+        };
         if budget.warned.as_ref() != Some(&(whose.clone(), day)) {
-            let text = format!("80 % of the budget of {} are gone: {text}", scope_name(&scope));
-            draft.record(Event::BudgetWarned(BudgetWarned { scope, whose, day, text }));
+            let text = format!(
+                "80 % of the budget of {} are gone: {text}",
+                scope_name(&scope)
+            );
+            draft.record(Event::BudgetWarned(BudgetWarned {
+                scope,
+                whose,
+                day,
+                text,
+            }));
         }
     }
 }

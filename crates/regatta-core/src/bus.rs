@@ -11,8 +11,8 @@ use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::hook;
 use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, ProjectName};
-use crate::refusal::Refusal;
 use crate::intervention;
+use crate::refusal::Refusal;
 
 /// A message in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,14 +120,26 @@ pub struct PostContext {
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Posts a message as `sender`.
-pub fn post(draft: &mut Draft, ask: PostMessage, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
+pub fn post(
+    draft: &mut Draft,
+    ask: PostMessage,
+    sender: Actor,
+    now: Now,
+) -> Result<MessageId, Refusal> {
     post_with(draft, ask, PostContext::default(), sender, now)
 }
 
 /// Like [`post`], but returns the message.
-pub(crate) fn post_and_return(draft: &mut Draft, ask: PostMessage, sender: Actor, now: Now) -> Result<Message, Refusal> {
+pub(crate) fn post_and_return(
+    draft: &mut Draft,
+    ask: PostMessage,
+    sender: Actor,
+    now: Now,
+) -> Result<Message, Refusal> {
     let message = new_message(draft, ask, PostContext::default(), sender, now)?;
-    draft.record(Event::MessagePosted(MessagePosted { message: message.clone() }));
+    draft.record(Event::MessagePosted(MessagePosted {
+        message: message.clone(),
+    }));
     Ok(message)
 }
 
@@ -145,19 +157,45 @@ pub fn reply(
         _ => None,
     };
     let channel = back.unwrap_or_else(|| to.channel.clone());
-    let ask = PostMessage { channel, text, labels, reply_to: Some(to.id) };
-    post_with(draft, ask, PostContext { thread: Some(to.root()), ..PostContext::default() }, sender, now)
+    let ask = PostMessage {
+        channel,
+        text,
+        labels,
+        reply_to: Some(to.id),
+    };
+    post_with(
+        draft,
+        ask,
+        PostContext {
+            thread: Some(to.root()),
+            ..PostContext::default()
+        },
+        sender,
+        now,
+    )
 }
 
 /// Like [`post`], with further properties.
-pub fn post_with(draft: &mut Draft, ask: PostMessage, extra: PostContext, sender: Actor, now: Now) -> Result<MessageId, Refusal> {
+pub fn post_with(
+    draft: &mut Draft,
+    ask: PostMessage,
+    extra: PostContext,
+    sender: Actor,
+    now: Now,
+) -> Result<MessageId, Refusal> {
     let message = new_message(draft, ask, extra, sender, now)?;
     let id = message.id;
     draft.record(Event::MessagePosted(MessagePosted { message }));
     Ok(id)
 }
 
-fn new_message(draft: &Draft, ask: PostMessage, extra: PostContext, sender: Actor, now: Now) -> Result<Message, Refusal> {
+fn new_message(
+    draft: &Draft,
+    ask: PostMessage,
+    extra: PostContext,
+    sender: Actor,
+    now: Now,
+) -> Result<Message, Refusal> {
     if ask.text.trim().is_empty() || ask.text.len() > MAX_TEXT_BYTES {
         return Err(Refusal::invalid(
             "a message must have 1 to 65536 bytes of text",
@@ -165,7 +203,10 @@ fn new_message(draft: &Draft, ask: PostMessage, extra: PostContext, sender: Acto
         ));
     }
     if ask.labels.len() > 20 {
-        return Err(Refusal::invalid("a message is limited to 20 labels", "remove some labels"));
+        return Err(Refusal::invalid(
+            "a message is limited to 20 labels",
+            "remove some labels",
+        ));
     }
     if let Some(to) = ask.reply_to
         && to.0 > draft.board().counters.message
@@ -189,7 +230,9 @@ fn new_message(draft: &Draft, ask: PostMessage, extra: PostContext, sender: Acto
             labels.push(label);
         }
     }
-    let firing = extra.firing.and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
+    let firing = extra
+        .firing
+        .and_then(|it| draft.board().firings.get(&it).map(|it| it.depth));
     let depth = firing.unwrap_or_else(|| hook::depth_of(draft.board(), &sender));
     Ok(Message {
         id,
@@ -219,19 +262,34 @@ pub(crate) fn post_as_regatta(
     (labels, reply_to): (Vec<Label>, Option<MessageId>),
     now: Now,
 ) -> Result<MessageId, Refusal> {
-    post(draft, PostMessage { channel, text, labels, reply_to }, Actor::Regatta, now)
+    post(
+        draft,
+        PostMessage {
+            channel,
+            text,
+            labels,
+            reply_to,
+        },
+        Actor::Regatta,
+        now,
+    )
 }
 
 /// Returns the labels that a message gets automatically: `lead:NAME` if its sender is a lead or
 /// works for one. By name, `a/b` works for `a`, and the nearest lead counts.
 fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
-    let Actor::Agent(sender) = sender else { return vec![] };
+    let Actor::Agent(sender) = sender else {
+        return vec![];
+    };
     let leads = |name: &&str| {
         let name = AgentName::new(name).ok();
-        name.and_then(|it| board.agents.get(&it)).is_some_and(|it| it.role == Role::Lead)
+        name.and_then(|it| board.agents.get(&it))
+            .is_some_and(|it| it.role == Role::Lead)
     };
     let lead = ancestry(sender).find(leads);
-    lead.and_then(|it| Label::new(&format!("lead:{it}")).ok()).into_iter().collect()
+    lead.and_then(|it| Label::new(&format!("lead:{it}")).ok())
+        .into_iter()
+        .collect()
 }
 
 /// Returns an agent's name and the names above it, nearest first: `a/b/c`, `a/b`, `a`.
@@ -263,20 +321,39 @@ pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
         .map(|it| it.id)
         .collect();
     for attempt in sessions {
-        let text =
-            format!("Message {} from {} in {}:\n\n{}", message.id, message.sender, message.channel, message.text);
+        let text = format!(
+            "Message {} from {} in {}:\n\n{}",
+            message.id, message.sender, message.channel, message.text
+        );
         intervention::send_prompt(draft, attempt, text);
     }
 }
 
 /// Moves an agent's cursor forward. A cursor never moves back.
-pub fn mark_read(draft: &mut Draft, agent: AgentName, channel: ChannelName, read: MessageId) -> Result<(), Refusal> {
+pub fn mark_read(
+    draft: &mut Draft,
+    agent: AgentName,
+    channel: ChannelName,
+    read: MessageId,
+) -> Result<(), Refusal> {
     if read.0 > draft.board().counters.message {
-        return Err(Refusal::missing(format!("there is no message {read}"), "see them: regatta msg history CHANNEL"));
+        return Err(Refusal::missing(
+            format!("there is no message {read}"),
+            "see them: regatta msg history CHANNEL",
+        ));
     }
-    let at = draft.board().cursors.get(&(agent.clone(), channel.clone())).copied().unwrap_or_default();
+    let at = draft
+        .board()
+        .cursors
+        .get(&(agent.clone(), channel.clone()))
+        .copied()
+        .unwrap_or_default();
     if read > at {
-        draft.record(Event::MessageRead(MessageRead { agent, channel, read }));
+        draft.record(Event::MessageRead(MessageRead {
+            agent,
+            channel,
+            read,
+        }));
     }
     Ok(())
 }
@@ -288,7 +365,9 @@ pub fn mentions(text: &str) -> Vec<AgentName> {
     for (at, it) in text.char_indices() {
         if it == '@' && !before.is_alphanumeric() {
             let rest = &text[at + 1..];
-            let end = rest.find(|it: char| !(it.is_ascii_alphanumeric() || "-_./".contains(it))).unwrap_or(rest.len());
+            let end = rest
+                .find(|it: char| !(it.is_ascii_alphanumeric() || "-_./".contains(it)))
+                .unwrap_or(rest.len());
             let name = rest[..end].trim_end_matches(['.', '/', '-']);
             if let Ok(name) = AgentName::new(name)
                 && !found.contains(&name)
@@ -308,8 +387,16 @@ mod tests {
 
     #[test]
     fn mentions_are_words_that_start_with_an_at_sign() {
-        let names = |text: &str| mentions(text).iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(names("@ann look, @shop-dev/lead-1. (@bob) @ann"), ["ann", "shop-dev/lead-1", "bob"]);
+        let names = |text: &str| {
+            mentions(text)
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("@ann look, @shop-dev/lead-1. (@bob) @ann"),
+            ["ann", "shop-dev/lead-1", "bob"]
+        );
         assert_eq!(names("mail a@b.c, @ , @@x @-y"), ["x"]);
     }
 }

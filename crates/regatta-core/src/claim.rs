@@ -22,7 +22,8 @@ use crate::project::Project;
 use crate::refusal::{ClaimHolder, Refusal};
 
 pub(crate) use identity::{
-    Party, held_by_attempt, held_by_landing, is_own, name_holders, uris_of_start, uris_of_task, task_holders,
+    Party, held_by_attempt, held_by_landing, is_own, name_holders, task_holders, uris_of_start,
+    uris_of_task,
 };
 pub use identity::{check_agent_and_project, held_by_work};
 
@@ -155,8 +156,15 @@ pub struct Acquire {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Acquired {
-    Granted { claim: ClaimId, token: u64, ttl_ms: u64 },
-    Waiting { wait: WaitId, position: usize },
+    Granted {
+        claim: ClaimId,
+        token: u64,
+        ttl_ms: u64,
+    },
+    Waiting {
+        wait: WaitId,
+        position: usize,
+    },
 }
 
 /// The longest time to live without renewal: a week.
@@ -184,7 +192,10 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
         ));
     }
     if ask.wait_ms > MAX_WAIT_MS {
-        return Err(Refusal::invalid("--wait is limited to 24h", "give a shorter --wait"));
+        return Err(Refusal::invalid(
+            "--wait is limited to 24h",
+            "give a shorter --wait",
+        ));
     }
     if ask.memo.len() > 500 {
         return Err(Refusal::invalid(
@@ -207,7 +218,12 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     let aliased = identity::tasks_by_alias(draft.board(), &ask.uris);
     ask.uris.extend(aliased);
     let party = Party::ByHand(&ask.owner);
-    let wanted = WantedUris { uris: &ask.uris, mode: ask.mode, own_wait: None, party };
+    let wanted = WantedUris {
+        uris: &ask.uris,
+        mode: ask.mode,
+        own_wait: None,
+        party,
+    };
     let holders = holders_conflicting_with(draft.board(), wanted, now);
     if holders.is_empty() {
         return Ok(grant(draft, ask, None, now));
@@ -215,7 +231,8 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     if ask.wait_ms == 0 {
         return Err(Refusal::ClaimHeld { holders });
     }
-    if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone())) {
+    if let Some(cycle) = cycle_through(draft, &ask.owner, holders.iter().map(|it| it.owner.clone()))
+    {
         return Err(Refusal::Deadlock { cycle });
     }
     let most = max_wait_ms(draft.board(), &ask);
@@ -231,7 +248,10 @@ pub fn acquire(draft: &mut Draft, mut ask: Acquire, now: Now) -> Result<Acquired
     };
     let id = wait.id;
     draft.record(Event::ClaimQueued(ClaimQueued { wait }));
-    Ok(Acquired::Waiting { wait: id, position: position(draft, id) })
+    Ok(Acquired::Waiting {
+        wait: id,
+        position: position(draft, id),
+    })
 }
 
 /// The claims that work needs while it runs or lands.
@@ -258,27 +278,69 @@ pub(crate) fn acquire_for_attempt(
     if !holders.is_empty() {
         return Err(Refusal::ClaimHeld { holders });
     }
-    grant_owned(draft, ClaimOwner::Attempt(attempt), claims.files, claims.mode, now);
+    grant_owned(
+        draft,
+        ClaimOwner::Attempt(attempt),
+        claims.files,
+        claims.mode,
+        now,
+    );
     Ok(())
 }
 
 /// Grants a landing the files of its work again. The caller has checked that they are free.
-pub(crate) fn acquire_for_landing(draft: &mut Draft, landing: LandingId, claims: WorkClaims, now: Now) {
-    grant_owned(draft, ClaimOwner::Landing(landing), claims.files, claims.mode, now);
+pub(crate) fn acquire_for_landing(
+    draft: &mut Draft,
+    landing: LandingId,
+    claims: WorkClaims,
+    now: Now,
+) {
+    grant_owned(
+        draft,
+        ClaimOwner::Landing(landing),
+        claims.files,
+        claims.mode,
+        now,
+    );
 }
 
 /// Returns the claims and waits of others that keep work of `agent` from starting.
-pub(crate) fn work_conflicts(board: &Board, claims: &WorkClaims, agent: &AgentName, now: Now) -> Vec<ClaimHolder> {
+pub(crate) fn work_conflicts(
+    board: &Board,
+    claims: &WorkClaims,
+    agent: &AgentName,
+    now: Now,
+) -> Vec<ClaimHolder> {
     let party = Party::Work(agent);
-    let files = WantedUris { uris: &claims.files, mode: claims.mode, own_wait: None, party };
-    let identity = WantedUris { uris: &claims.identity, mode: ClaimMode::Exclusive, own_wait: None, party };
-    [files, identity].into_iter().flat_map(|wanted| holders_conflicting_with(board, wanted, now)).collect()
+    let files = WantedUris {
+        uris: &claims.files,
+        mode: claims.mode,
+        own_wait: None,
+        party,
+    };
+    let identity = WantedUris {
+        uris: &claims.identity,
+        mode: ClaimMode::Exclusive,
+        own_wait: None,
+        party,
+    };
+    [files, identity]
+        .into_iter()
+        .flat_map(|wanted| holders_conflicting_with(board, wanted, now))
+        .collect()
 }
 
 /// Grants an agent its own name for as long as it works. The caller has checked that the name is
 /// free.
 pub(crate) fn claim_agent_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
-    grant_owned_with_memo(draft, ClaimOwner::Agent(name.clone()), memo, vec![Uri::for_agent(name)], ClaimMode::Exclusive, now);
+    grant_owned_with_memo(
+        draft,
+        ClaimOwner::Agent(name.clone()),
+        memo,
+        vec![Uri::for_agent(name)],
+        ClaimMode::Exclusive,
+        now,
+    );
 }
 
 /// Grants a claim that lives as long as its owner.
@@ -287,7 +349,14 @@ fn grant_owned(draft: &mut Draft, owner: ClaimOwner, uris: Vec<Uri>, mode: Claim
 }
 
 /// Grants a claim that lives as long as its owner, with a memo. Without URIs, does nothing.
-fn grant_owned_with_memo(draft: &mut Draft, owner: ClaimOwner, memo: String, uris: Vec<Uri>, mode: ClaimMode, now: Now) {
+fn grant_owned_with_memo(
+    draft: &mut Draft,
+    owner: ClaimOwner,
+    memo: String,
+    uris: Vec<Uri>,
+    mode: ClaimMode,
+    now: Now,
+) {
     if uris.is_empty() {
         return;
     }
@@ -313,7 +382,8 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acq
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
     let by_hand = matches!(ask.owner, ClaimOwner::Agent(_));
-    let latest_at = (by_hand && ask.uris.iter().any(is_trunk)).then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &ask.uris));
+    let latest_at = (by_hand && ask.uris.iter().any(is_trunk))
+        .then(|| now.fleet_ms + max_trunk_hold_ms(draft.board(), &ask.uris));
     let expires_at = latest_at.unwrap_or(u64::MAX).min(now.fleet_ms + ask.ttl_ms);
     let claim = Claim {
         id,
@@ -329,34 +399,63 @@ fn grant(draft: &mut Draft, ask: Acquire, wait: Option<WaitId>, now: Now) -> Acq
         granted_unix_ms: now.unix_ms,
     };
     draft.record(Event::ClaimGranted(ClaimGranted { claim, wait }));
-    Acquired::Granted { claim: id, token, ttl_ms: expires_at - now.fleet_ms }
+    Acquired::Granted {
+        claim: id,
+        token,
+        ttl_ms: expires_at - now.fleet_ms,
+    }
 }
 
 /// Returns the longest allowed wait for `ask`. A wait by hand for a trunk is limited to the
 /// project's `merge_timeout`, so that the agent does other work instead.
 fn max_wait_ms(board: &Board, ask: &Acquire) -> u64 {
     let by_hand = matches!(ask.owner, ClaimOwner::Agent(_)) && ask.uris.iter().any(is_trunk);
-    let named = |project: &Project| ask.uris.iter().any(|it| it.overlaps(&Uri::for_trunk(&project.name)));
+    let named = |project: &Project| {
+        ask.uris
+            .iter()
+            .any(|it| it.overlaps(&Uri::for_trunk(&project.name)))
+    };
     let allowed = board.projects.values().filter(|it| by_hand && named(it));
-    allowed.map(|it| it.settings.landing.merge_timeout.ms()).filter(|it| *it > 0).min().unwrap_or(u64::MAX)
+    allowed
+        .map(|it| it.settings.landing.merge_timeout.ms())
+        .filter(|it| *it > 0)
+        .min()
+        .unwrap_or(u64::MAX)
 }
 
 /// Returns the projects whose trunk one of `uris` names.
-pub(crate) fn trunk_projects<'a>(board: &'a Board, uris: &'a [Uri]) -> impl Iterator<Item = &'a Project> {
-    let trunk = |it: &&Project| uris.iter().any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&it.name)));
+pub(crate) fn trunk_projects<'a>(
+    board: &'a Board,
+    uris: &'a [Uri],
+) -> impl Iterator<Item = &'a Project> {
+    let trunk = |it: &&Project| {
+        uris.iter()
+            .any(|uri| is_trunk(uri) && uri.overlaps(&Uri::for_trunk(&it.name)))
+    };
     board.projects.values().map(|it| &**it).filter(trunk)
 }
 
 /// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
 fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
-    let named = |project: &Project| uris.iter().any(|it| it.overlaps(&Uri::for_trunk(&project.name)));
-    let allowed = board.projects.values().filter(|it| named(it)).map(|it| it.settings.landing.max_hold.ms());
+    let named = |project: &Project| {
+        uris.iter()
+            .any(|it| it.overlaps(&Uri::for_trunk(&project.name)))
+    };
+    let allowed = board
+        .projects
+        .values()
+        .filter(|it| named(it))
+        .map(|it| it.settings.landing.max_hold.ms());
     allowed.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
 /// Checks that the claim `under` is held with its token, and that it holds the project's trunk
 /// exclusively.
-pub(crate) fn check_lent_trunk(board: &Board, under: &landing::LentTrunkClaim, project: &ProjectName) -> Result<(), Refusal> {
+pub(crate) fn check_lent_trunk(
+    board: &Board,
+    under: &landing::LentTrunkClaim,
+    project: &ProjectName,
+) -> Result<(), Refusal> {
     let claim = require_claim_on_board(board, under.claim, under.token)?;
     let trunk = Uri::for_trunk(project);
     if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|it| it.overlaps(&trunk)) {
@@ -370,16 +469,26 @@ pub(crate) fn check_lent_trunk(board: &Board, under: &landing::LentTrunkClaim, p
 
 /// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
-    uri.as_str().strip_prefix("workspace://").is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
+    uri.as_str()
+        .strip_prefix("workspace://")
+        .is_some_and(|it| it.ends_with("/default") || it.contains(['*', '?']))
 }
 
 /// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
 pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64, Refusal> {
     let claim = require_claim(draft, id, token)?;
-    let Some(ttl_ms) = claim.ttl_ms else { return Ok(0) };
-    let expires_at = claim.latest_end_fleet_ms.unwrap_or(u64::MAX).min(now.fleet_ms + ttl_ms);
+    let Some(ttl_ms) = claim.ttl_ms else {
+        return Ok(0);
+    };
+    let expires_at = claim
+        .latest_end_fleet_ms
+        .unwrap_or(u64::MAX)
+        .min(now.fleet_ms + ttl_ms);
     let left = expires_at.saturating_sub(now.fleet_ms);
-    draft.record(Event::ClaimRenewed(ClaimRenewed { claim: id, expires_at: Some(expires_at) }));
+    draft.record(Event::ClaimRenewed(ClaimRenewed {
+        claim: id,
+        expires_at: Some(expires_at),
+    }));
     Ok(left)
 }
 
@@ -390,9 +499,15 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
     // early. An attempt may release a lease that it asked for.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         let by = claim.owner.to_string();
-        return Err(Refusal::InUse { what: id.to_string(), by });
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by,
+        });
     }
-    draft.record(Event::ClaimReleased(ClaimReleased { claim: id, cause: ClaimEndCause::Released }));
+    draft.record(Event::ClaimReleased(ClaimReleased {
+        claim: id,
+        cause: ClaimEndCause::Released,
+    }));
     Ok(())
 }
 
@@ -400,11 +515,16 @@ fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<std::sync::Ar
     require_claim_on_board(draft.board(), id, token)
 }
 
-fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<std::sync::Arc<Claim>, Refusal> {
+fn require_claim_on_board(
+    board: &Board,
+    id: ClaimId,
+    token: u64,
+) -> Result<std::sync::Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
-        None if id.0 > board.counters.claim => {
-            Err(Refusal::missing(format!("there is no claim {id}"), "see them: regatta claim list"))
-        }
+        None if id.0 > board.counters.claim => Err(Refusal::missing(
+            format!("there is no claim {id}"),
+            "see them: regatta claim list",
+        )),
         None => Err(Refusal::ClaimEnded { claim: id }),
         Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),
         Some(claim) => Ok(claim.clone()),
@@ -414,31 +534,56 @@ fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<std:
 /// Ends every claim and wait of an owner that has ended, in one commit (L11).
 pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
-        draft.record(Event::ClaimReleased(ClaimReleased { claim, cause: ClaimEndCause::OwnerEnded }));
+        draft.record(Event::ClaimReleased(ClaimReleased {
+            claim,
+            cause: ClaimEndCause::OwnerEnded,
+        }));
     }
     for wait in draft.board().waits_of(owner) {
-        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded { wait, cause: ClaimWaitEnd::CallerGone }));
+        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
+            wait,
+            cause: ClaimWaitEnd::CallerGone,
+        }));
     }
 }
 
 /// Ends an owner's leased claims and keeps the claims that live as long as the owner.
 pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
-        if draft.board().claims.get(&claim).is_some_and(|it| it.ttl_ms.is_some()) {
-            draft.record(Event::ClaimReleased(ClaimReleased { claim, cause: ClaimEndCause::Released }));
+        if draft
+            .board()
+            .claims
+            .get(&claim)
+            .is_some_and(|it| it.ttl_ms.is_some())
+        {
+            draft.record(Event::ClaimReleased(ClaimReleased {
+                claim,
+                cause: ClaimEndCause::Released,
+            }));
         }
     }
 }
 
 /// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
 /// some holders.
-pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: Now) -> Result<Vec<u16>, Refusal> {
+pub(crate) fn free_ports(
+    draft: &Draft,
+    count: usize,
+    range: (u16, u16),
+    now: Now,
+) -> Result<Vec<u16>, Refusal> {
     let (mut ports, mut holders) = (Vec::new(), Vec::new());
     for port in range.0..=range.1 {
         if ports.len() == count {
             break;
         }
-        let in_the_way = conflicting_holders(draft, &[Uri::for_port(port)], ClaimMode::Exclusive, None, now);
+        let in_the_way = conflicting_holders(
+            draft,
+            &[Uri::for_port(port)],
+            ClaimMode::Exclusive,
+            None,
+            now,
+        );
         if in_the_way.is_empty() {
             ports.push(port);
         } else if holders.len() < 5 {
@@ -450,7 +595,10 @@ pub(crate) fn free_ports(draft: &Draft, count: usize, range: (u16, u16), now: No
     }
     if holders.is_empty() {
         return Err(Refusal::invalid(
-            format!("workspace.ports is {count}, but workspace.port_range {}-{} is smaller", range.0, range.1),
+            format!(
+                "workspace.ports is {count}, but workspace.port_range {}-{} is smaller",
+                range.0, range.1
+            ),
             "widen workspace.port_range in regatta.toml, or lower workspace.ports",
         ));
     }
@@ -469,7 +617,13 @@ pub(crate) fn lease_ports(
     let ports = free_ports(draft, count, range, now)?;
     // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
     for port in &ports {
-        grant_owned(draft, ClaimOwner::Attempt(attempt), vec![Uri::for_port(*port)], ClaimMode::Exclusive, now);
+        grant_owned(
+            draft,
+            ClaimOwner::Attempt(attempt),
+            vec![Uri::for_port(*port)],
+            ClaimMode::Exclusive,
+            now,
+        );
     }
     Ok(ports)
 }
@@ -477,15 +631,34 @@ pub(crate) fn lease_ports(
 /// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
 /// not transferred.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
-    let ports = |claim: &ClaimId| draft.board().claims.get(claim).is_some_and(|it| it.uris.iter().all(Uri::is_port));
-    let claims: Vec<_> = draft.board().claims_of(from).into_iter().filter(|it| !ports(it)).collect();
+    let ports = |claim: &ClaimId| {
+        draft
+            .board()
+            .claims
+            .get(claim)
+            .is_some_and(|it| it.uris.iter().all(Uri::is_port))
+    };
+    let claims: Vec<_> = draft
+        .board()
+        .claims_of(from)
+        .into_iter()
+        .filter(|it| !ports(it))
+        .collect();
     for claim in claims {
-        draft.record(Event::ClaimTransferred(ClaimTransferred { claim, to: to.clone() }));
+        draft.record(Event::ClaimTransferred(ClaimTransferred {
+            claim,
+            to: to.clone(),
+        }));
     }
 }
 
 /// Grants a landing the trunk and returns the token, or refuses and names the holder.
-pub fn claim_trunk(draft: &mut Draft, landing: LandingId, trunk: Uri, now: Now) -> Result<u64, Refusal> {
+pub fn claim_trunk(
+    draft: &mut Draft,
+    landing: LandingId,
+    trunk: Uri,
+    now: Now,
+) -> Result<u64, Refusal> {
     let ask = Acquire {
         owner: ClaimOwner::Landing(landing),
         uris: vec![trunk],
@@ -506,34 +679,64 @@ pub const TRUNK_TTL_MS: u64 = 120_000;
 /// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
 /// compares times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
-    let due = draft.board().claims.get(&id).is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+    let due = draft
+        .board()
+        .claims
+        .get(&id)
+        .is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if due {
-        draft.record(Event::ClaimReleased(ClaimReleased { claim: id, cause: ClaimEndCause::Expired }));
+        draft.record(Event::ClaimReleased(ClaimReleased {
+            claim: id,
+            cause: ClaimEndCause::Expired,
+        }));
     }
 }
 
 /// Ends a wait whose deadline has passed.
 pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
-    if draft.board().waits.get(&id).is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms) {
-        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded { wait: id, cause: ClaimWaitEnd::TimedOut }));
+    if draft
+        .board()
+        .waits
+        .get(&id)
+        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms)
+    {
+        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
+            wait: id,
+            cause: ClaimWaitEnd::TimedOut,
+        }));
     }
 }
 
 /// Ends a wait whose caller disconnected. A second call does nothing.
 pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     if draft.board().waits.contains_key(&id) {
-        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded { wait: id, cause: ClaimWaitEnd::CallerGone }));
+        draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
+            wait: id,
+            cause: ClaimWaitEnd::CallerGone,
+        }));
     }
 }
 
 /// Renews every leased claim by one TTL after the daemon was down, because nobody could renew in
 /// the meantime (L5).
 pub fn renew_leases(draft: &mut Draft, now: Now) {
-    let leased: Vec<_> = draft.board().claims.values().filter(|it| it.ttl_ms.is_some()).cloned().collect();
+    let leased: Vec<_> = draft
+        .board()
+        .claims
+        .values()
+        .filter(|it| it.ttl_ms.is_some())
+        .cloned()
+        .collect();
     for claim in leased {
-        let fresh = claim.latest_end_fleet_ms.unwrap_or(u64::MAX).min(now.fleet_ms + claim.ttl_ms.unwrap_or(0));
+        let fresh = claim
+            .latest_end_fleet_ms
+            .unwrap_or(u64::MAX)
+            .min(now.fleet_ms + claim.ttl_ms.unwrap_or(0));
         if claim.expires_fleet_ms.is_some_and(|it| it < fresh) {
-            draft.record(Event::ClaimRenewed(ClaimRenewed { claim: claim.id, expires_at: Some(fresh) }));
+            draft.record(Event::ClaimRenewed(ClaimRenewed {
+                claim: claim.id,
+                expires_at: Some(fresh),
+            }));
         }
     }
 }
@@ -541,10 +744,20 @@ pub fn renew_leases(draft: &mut Draft, now: Now) {
 /// Grants the waits that became possible, in order of arrival. `freed` are the URIs that just
 /// became free.
 pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
-    let candidates: BTreeSet<u64> =
-        freed.iter().flat_map(|uri| draft.board().awaited_patterns.overlapping(uri).map(|it| it.0)).collect();
+    let candidates: BTreeSet<u64> = freed
+        .iter()
+        .flat_map(|uri| {
+            draft
+                .board()
+                .awaited_patterns
+                .overlapping(uri)
+                .map(|it| it.0)
+        })
+        .collect();
     for number in candidates {
-        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else { continue };
+        let Some(wait) = draft.board().waits.get(&WaitId(number)).cloned() else {
+            continue;
+        };
         if holders_conflicting_with(draft.board(), WantedUris::from_wait(&wait), now).is_empty() {
             let ask = Acquire {
                 owner: wait.owner.clone(),
@@ -563,13 +776,34 @@ pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
 ///
 /// `line` is the asker's own wait. Only waits before it count; without `line`, all waits count
 /// (L9).
-pub fn conflicting_holders(draft: &Draft, uris: &[Uri], mode: ClaimMode, line: Option<WaitId>, now: Now) -> Vec<ClaimHolder> {
+pub fn conflicting_holders(
+    draft: &Draft,
+    uris: &[Uri],
+    mode: ClaimMode,
+    line: Option<WaitId>,
+    now: Now,
+) -> Vec<ClaimHolder> {
     conflicting_holders_on_board(draft.board(), uris, mode, line, now)
 }
 
 /// Like [`in_the_way`], but needs only a board.
-pub(crate) fn conflicting_holders_on_board(board: &Board, uris: &[Uri], mode: ClaimMode, line: Option<WaitId>, now: Now) -> Vec<ClaimHolder> {
-    holders_conflicting_with(board, WantedUris { uris, mode, own_wait: line, party: Party::Anybody }, now)
+pub(crate) fn conflicting_holders_on_board(
+    board: &Board,
+    uris: &[Uri],
+    mode: ClaimMode,
+    line: Option<WaitId>,
+    now: Now,
+) -> Vec<ClaimHolder> {
+    holders_conflicting_with(
+        board,
+        WantedUris {
+            uris,
+            mode,
+            own_wait: line,
+            party: Party::Anybody,
+        },
+        now,
+    )
 }
 
 /// URIs that somebody wants to hold.
@@ -584,25 +818,47 @@ pub(crate) struct WantedUris<'a> {
 
 impl<'a> WantedUris<'a> {
     fn from_wait(wait: &'a ClaimWait) -> WantedUris<'a> {
-        WantedUris { uris: &wait.uris, mode: wait.mode, own_wait: Some(wait.id), party: Party::ByHand(&wait.owner) }
+        WantedUris {
+            uris: &wait.uris,
+            mode: wait.mode,
+            own_wait: Some(wait.id),
+            party: Party::ByHand(&wait.owner),
+        }
     }
 }
 
 /// Returns the claims and the earlier waits that keep `wanted` from being granted.
-pub(crate) fn holders_conflicting_with(board: &Board, wanted: WantedUris, now: Now) -> Vec<ClaimHolder> {
-    let WantedUris { uris, mode, own_wait: line, party } = wanted;
+pub(crate) fn holders_conflicting_with(
+    board: &Board,
+    wanted: WantedUris,
+    now: Now,
+) -> Vec<ClaimHolder> {
+    let WantedUris {
+        uris,
+        mode,
+        own_wait: line,
+        party,
+    } = wanted;
     let mut seen = BTreeSet::new();
     let mut holders = Vec::new();
     for uri in uris {
         for (owner, theirs) in identity::uses_by_others(board, uri, party) {
             let memo = identity::describe(board, &owner);
-            let holder = ClaimHolder { claim: None, owner, uri: theirs, ends_in_ms: None, memo };
+            let holder = ClaimHolder {
+                claim: None,
+                owner,
+                uri: theirs,
+                ends_in_ms: None,
+                memo,
+            };
             if !holders.contains(&holder) {
                 holders.push(holder);
             }
         }
         for (number, theirs) in board.held_patterns.overlapping(uri) {
-            let Some(claim) = board.claims.get(&ClaimId(number)) else { continue };
+            let Some(claim) = board.claims.get(&ClaimId(number)) else {
+                continue;
+            };
             if (mode == ClaimMode::Exclusive || claim.mode == ClaimMode::Exclusive)
                 && !is_own(board, party, theirs, &claim.owner)
                 && seen.insert((0, number))
@@ -611,13 +867,17 @@ pub(crate) fn holders_conflicting_with(board: &Board, wanted: WantedUris, now: N
                     claim: Some(claim.id),
                     owner: claim.owner.clone(),
                     uri: theirs.clone(),
-                    ends_in_ms: claim.expires_fleet_ms.map(|at| at.saturating_sub(now.fleet_ms)),
+                    ends_in_ms: claim
+                        .expires_fleet_ms
+                        .map(|at| at.saturating_sub(now.fleet_ms)),
                     memo: claim.memo.clone(),
                 });
             }
         }
         for (number, theirs) in board.awaited_patterns.overlapping(uri) {
-            let Some(wait) = board.waits.get(&WaitId(number)) else { continue };
+            let Some(wait) = board.waits.get(&WaitId(number)) else {
+                continue;
+            };
             let earlier = line.is_none_or(|mine| wait.id < mine);
             if earlier
                 && (mode == ClaimMode::Exclusive || wait.mode == ClaimMode::Exclusive)
@@ -640,7 +900,9 @@ pub(crate) fn holders_conflicting_with(board: &Board, wanted: WantedUris, now: N
 /// Returns a wait's position, counted from 1, among the waits that overlap it.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
-    let Some(mine) = board.waits.get(&id) else { return 0 };
+    let Some(mine) = board.waits.get(&id) else {
+        return 0;
+    };
     let ahead: BTreeSet<u64> = mine
         .uris
         .iter()
@@ -651,11 +913,18 @@ pub fn position(draft: &Draft, id: WaitId) -> usize {
 }
 
 /// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
-fn cycle_through(draft: &Draft, owner: &ClaimOwner, blockers: impl Iterator<Item = ClaimOwner>) -> Option<Vec<ClaimOwner>> {
+fn cycle_through(
+    draft: &Draft,
+    owner: &ClaimOwner,
+    blockers: impl Iterator<Item = ClaimOwner>,
+) -> Option<Vec<ClaimOwner>> {
     // The usual case is decided at once: nobody waits for an agent that holds nothing and waits for
     // nothing. Attempts and landings are excluded, because they hold something by running.
     let is_agent = matches!(owner, ClaimOwner::Agent(_));
-    if is_agent && draft.board().claims_of(owner).is_empty() && draft.board().waits_of(owner).is_empty() {
+    if is_agent
+        && draft.board().claims_of(owner).is_empty()
+        && draft.board().waits_of(owner).is_empty()
+    {
         return None;
     }
     let mut paths: Vec<Vec<ClaimOwner>> = blockers.map(|it| vec![owner.clone(), it]).collect();
@@ -669,8 +938,12 @@ fn cycle_through(draft: &Draft, owner: &ClaimOwner, blockers: impl Iterator<Item
             continue;
         }
         for wait in draft.board().waits_of(&last) {
-            let Some(wait) = draft.board().waits.get(&wait) else { continue };
-            for next in holders_conflicting_with(draft.board(), WantedUris::from_wait(wait), Now::default()) {
+            let Some(wait) = draft.board().waits.get(&wait) else {
+                continue;
+            };
+            for next in
+                holders_conflicting_with(draft.board(), WantedUris::from_wait(wait), Now::default())
+            {
                 let mut longer = path.clone();
                 longer.push(next.owner);
                 paths.push(longer);

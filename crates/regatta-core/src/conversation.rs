@@ -1,12 +1,13 @@
-//! Conversations: a thread of an outside service, bound to one agent's session in a workspace of its own.
+//! Conversations: a thread of an outside service, bound to one agent's session in a workspace of
+//! its own.
 //!
-//! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task rests, with its
-//! workspace and its session, until somebody writes again. The output for people is a list of posts with stages. A
-//! bridge shows the latest stage of each post, in order, and reports it. So an outdated stage is never sent, and a
-//! crash neither loses a post nor posts it twice.
+//! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task
+//! rests, with its workspace and its session, until somebody writes again. The output for people is
+//! a list of posts with stages. A bridge shows the latest stage of each post, in order, and reports
+//! it. So an outdated stage is never sent, and a crash neither loses a post nor posts it twice.
 //!
-//! Each incoming message has a delivery key. The key is recorded in the same commit as the consequences of the
-//! message, or not at all (B1).
+//! Each incoming message has a delivery key. The key is recorded in the same commit as the
+//! consequences of the message, or not at all (B1).
 
 mod post; // posts for people
 pub mod review; // requests for reviews
@@ -18,20 +19,25 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
 use crate::command::{Actor, CommandOutcome};
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, ConversationId, MessageId, Now, ProjectName, TaskId};
+use crate::ids::{
+    AgentName, ApprovalId, AttemptId, CommitId, ConversationId, MessageId, Now, ProjectName, TaskId,
+};
 use crate::refusal::Refusal;
-use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::task::{self, TaskStatus};
 use crate::{agent, approval, router};
 
-pub use post::{ThreadPost, ShowOutcome, NoteTone, PostContent};
+pub use post::{NoteTone, PostContent, ShowOutcome, ThreadPost};
 pub(crate) use post::{on_approval_asked, on_approval_decided};
-pub(crate) use turn::{TurnResult, on_landing_failed, on_task_lost, on_task_returned, on_task_settled, on_turn_finished};
 pub use turn::{ConversationTurn, TurnState, TurnWork};
+pub(crate) use turn::{
+    TurnResult, on_landing_failed, on_task_lost, on_task_returned, on_task_settled,
+    on_turn_finished,
+};
 
 /// An outside service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,7 +51,12 @@ pub enum Service {
 }
 
 impl Service {
-    pub const ALL: [Service; 4] = [Service::Slack, Service::Github, Service::Linear, Service::Telegram];
+    pub const ALL: [Service; 4] = [
+        Service::Slack,
+        Service::Github,
+        Service::Linear,
+        Service::Telegram,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -121,8 +132,8 @@ pub struct HeldRequest {
 pub struct ConversationPull {
     pub number: u64,
     pub url: String,
-    /// The thread of the pull request, in the form of thread keys. A message there goes to the agent that opened
-    /// the pull request.
+    /// The thread of the pull request, in the form of thread keys. A message there goes to the
+    /// agent that opened the pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// The branch of the pull request.
@@ -145,7 +156,8 @@ impl ConversationLandingEnd {
     /// Returns the work that was landing.
     pub fn work(&self) -> &CommitId {
         match self {
-            ConversationLandingEnd::Landed { work, .. } | ConversationLandingEnd::Failed { work, .. } => work,
+            ConversationLandingEnd::Landed { work, .. }
+            | ConversationLandingEnd::Failed { work, .. } => work,
         }
     }
 }
@@ -208,7 +220,8 @@ pub struct Conversation {
     #[serde(rename = "addressed")]
     pub addressed_revision: u64,
     pub idle_ms: u64,
-    /// The time at which the conversation counts as idle, on the fleet clock. Absent while it has work.
+    /// The time at which the conversation counts as idle, on the fleet clock. Absent while it has
+    /// work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "idle_at")]
     pub idle_deadline_fleet_ms: Option<u64>,
@@ -232,14 +245,18 @@ impl Conversation {
 
     /// Returns the number of prompts that wait for the turn under way to end.
     pub fn queued_count(&self) -> usize {
-        self.turns.iter().filter(|it| it.state == TurnState::Queued).count()
+        self.turns
+            .iter()
+            .filter(|it| it.state == TurnState::Queued)
+            .count()
     }
 
-    /// Returns whether people can talk to the agent in this thread, which is the conversation's own thread or the
-    /// thread of its pull request at the same service.
+    /// Returns whether people can talk to the agent in this thread, which is the conversation's own
+    /// thread or the thread of its pull request at the same service.
     pub fn is_in_thread(&self, thread: &str) -> bool {
         let pull = self.pull.as_ref().and_then(|it| it.thread.as_deref());
-        self.thread == thread || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
+        self.thread == thread
+            || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
     /// Returns the posts that must still be shown, oldest first.
@@ -344,7 +361,10 @@ pub enum ThreadMessageOutcome {
 /// A request about conversations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
-#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few are under way at once, and none is kept"
+)]
 pub enum ConversationCommand {
     #[serde(rename = "hear")]
     HandleMessage(ThreadMessage),
@@ -360,19 +380,13 @@ pub enum ConversationCommand {
         source: String,
     },
     /// Accepts held requests as if their authors were allowed to ask.
-    Accept {
-        conversation: ConversationId,
-    },
+    Accept { conversation: ConversationId },
     /// Drops held requests.
-    Refuse {
-        conversation: ConversationId,
-    },
+    Refuse { conversation: ConversationId },
     /// Ends a conversation for good.
-    Close {
-        conversation: ConversationId,
-    },
-    /// A bridge is about to make a post. After a crash, a post that was begun but not shown is searched for before
-    /// it is made.
+    Close { conversation: ConversationId },
+    /// A bridge is about to make a post. After a crash, a post that was begun but not shown is
+    /// searched for before it is made.
     #[serde(rename = "begin")]
     BeginPost {
         conversation: ConversationId,
@@ -417,10 +431,20 @@ const MAX_HELD_CONVERSATIONS: usize = 200;
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
 /// Carries out a request about conversations.
-pub fn run(draft: &mut Draft, ask: ConversationCommand, now: Now) -> Result<CommandOutcome, Refusal> {
+pub fn run(
+    draft: &mut Draft,
+    ask: ConversationCommand,
+    now: Now,
+) -> Result<CommandOutcome, Refusal> {
     match ask {
-        ConversationCommand::HandleMessage(it) => return Ok(CommandOutcome::ThreadMessage(on_message(draft, it, now)?)),
-        ConversationCommand::Stop { conversation, by, delivery } => {
+        ConversationCommand::HandleMessage(it) => {
+            return Ok(CommandOutcome::ThreadMessage(on_message(draft, it, now)?));
+        }
+        ConversationCommand::Stop {
+            conversation,
+            by,
+            delivery,
+        } => {
             if let Some(delivery) = delivery
                 && !record_delivery(draft, &delivery, now)
             {
@@ -428,21 +452,37 @@ pub fn run(draft: &mut Draft, ask: ConversationCommand, now: Now) -> Result<Comm
             }
             turn::stop(draft, conversation, &by, now)?;
         }
-        ConversationCommand::Withdraw { conversation, source } => turn::withdraw(draft, conversation, &source, now)?,
+        ConversationCommand::Withdraw {
+            conversation,
+            source,
+        } => turn::withdraw(draft, conversation, &source, now)?,
         ConversationCommand::Accept { conversation } => accept_held(draft, conversation, now)?,
         ConversationCommand::Refuse { conversation } => {
             let mut it = find(draft.board(), conversation)?;
             it.held.clear();
             record_change(draft, it, now);
         }
-        ConversationCommand::Close { conversation } => close(draft, conversation, "the conversation was closed", now)?,
-        ConversationCommand::BeginPost { conversation, post } => post::begin_post(draft, conversation, post, now)?,
-        ConversationCommand::ReportShown { conversation, post, shown } => post::on_shown(draft, conversation, post, shown, now)?,
-        ConversationCommand::ReportPush { conversation, pushed } => {
+        ConversationCommand::Close { conversation } => {
+            close(draft, conversation, "the conversation was closed", now)?
+        }
+        ConversationCommand::BeginPost { conversation, post } => {
+            post::begin_post(draft, conversation, post, now)?
+        }
+        ConversationCommand::ReportShown {
+            conversation,
+            post,
+            shown,
+        } => post::on_shown(draft, conversation, post, shown, now)?,
+        ConversationCommand::ReportPush {
+            conversation,
+            pushed,
+        } => {
             let mut it = find(draft.board(), conversation)?;
             if let Some(trouble) = &pushed.failure {
-                let text =
-                    format!("The branch could not be pushed: {trouble}. The work is kept; see regatta bridge list");
+                let text = format!(
+                    "The branch could not be pushed: {trouble}. The work is kept; see regatta \
+                    bridge list"
+                );
                 post::add_note(&mut it, NoteTone::Trouble, text);
             }
             it.pushed = Some(pushed);
@@ -461,24 +501,38 @@ pub fn run(draft: &mut Draft, ask: ConversationCommand, now: Now) -> Result<Comm
 
 /// Returns the open conversation with that number.
 pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> {
-    board.conversations.get(&id).map(|it| Conversation::clone(it)).ok_or_else(|| {
-        Refusal::missing(format!("there is no open conversation {id}"), "see them: regatta bridge conversations")
-    })
+    board
+        .conversations
+        .get(&id)
+        .map(|it| Conversation::clone(it))
+        .ok_or_else(|| {
+            Refusal::missing(
+                format!("there is no open conversation {id}"),
+                "see them: regatta bridge conversations",
+            )
+        })
 }
 
-/// Returns the open conversation with this key. On a pull request, an agent continues the conversation that opened
-/// it, so a key of the pull request's thread also finds that conversation.
+/// Returns the open conversation with this key. On a pull request, an agent continues the
+/// conversation that opened it, so a key of the pull request's thread also finds that conversation.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let own = board.conversations.values().find(|it| it.key == key);
     own.or_else(|| {
         let (thread, agent) = key.rsplit_once(':')?;
-        board.conversations.values().find(|it| it.agent.as_str() == agent && it.is_in_thread(thread))
+        board
+            .conversations
+            .values()
+            .find(|it| it.agent.as_str() == agent && it.is_in_thread(thread))
     })
 }
 
 /// Returns the conversation whose turns are attempts at `task`.
 fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
-    board.conversations.values().find(|it| it.task == Some(task)).map(|it| Conversation::clone(it))
+    board
+        .conversations
+        .values()
+        .find(|it| it.task == Some(task))
+        .map(|it| Conversation::clone(it))
 }
 
 /// Records a changed conversation, with its posts and its idle time brought up to date.
@@ -487,9 +541,21 @@ pub(super) fn record_change(draft: &mut Draft, mut it: Conversation, now: Now) {
     post::restage_queued(&mut it);
     turn::trim_turns(&mut it);
     post::trim_posts(&mut it);
-    let busy = it.turns.iter().any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
-    it.idle_deadline_fleet_ms = if busy { None } else { Some(it.idle_deadline_fleet_ms.unwrap_or(now.fleet_ms + it.idle_ms)) };
-    draft.record(Event::ConversationChanged(ConversationChanged { conversation: it.into() }));
+    let busy = it
+        .turns
+        .iter()
+        .any(|it| matches!(it.state, TurnState::Working | TurnState::Queued));
+    it.idle_deadline_fleet_ms = if busy {
+        None
+    } else {
+        Some(
+            it.idle_deadline_fleet_ms
+                .unwrap_or(now.fleet_ms + it.idle_ms),
+        )
+    };
+    draft.record(Event::ConversationChanged(ConversationChanged {
+        conversation: it.into(),
+    }));
 }
 
 /// Records a delivery. Returns `false` if it was recorded before (B1).
@@ -497,37 +563,58 @@ fn record_delivery(draft: &mut Draft, key: &str, now: Now) -> bool {
     if draft.board().deliveries.contains_key(key) {
         return false;
     }
-    let delivery = DeliveryRecord { key: key.to_owned(), deadline_fleet_ms: now.fleet_ms + DELIVERY_RETENTION_MS };
+    let delivery = DeliveryRecord {
+        key: key.to_owned(),
+        deadline_fleet_ms: now.fleet_ms + DELIVERY_RETENTION_MS,
+    };
     draft.record(Event::DeliveryTaken(DeliveryTaken { delivery }));
     true
 }
 
 /// Removes a delivery whose time has passed.
 pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
-    if draft.board().deliveries.get(key).is_some_and(|it| *it <= now.fleet_ms) {
-        draft.record(Event::DeliveryForgotten(DeliveryForgotten { delivery: key.to_owned() }));
+    if draft
+        .board()
+        .deliveries
+        .get(key)
+        .is_some_and(|it| *it <= now.fleet_ms)
+    {
+        draft.record(Event::DeliveryForgotten(DeliveryForgotten {
+            delivery: key.to_owned(),
+        }));
     }
 }
 
-/// Returns whether a message that mentions no agent is for this agent. The decision is made here, because each of
-/// several apps receives every message.
+/// Returns whether a message that mentions no agent is for this agent. The decision is made here,
+/// because each of several apps receives every message.
 fn is_for_agent(board: &Board, ask: &ThreadMessage, own: Option<&Conversation>) -> bool {
-    let Some(own) = own.filter(|it| it.turn_count > 0) else { return false };
+    let Some(own) = own.filter(|it| it.turn_count > 0) else {
+        return false;
+    };
     if ask.addresses_another {
         return false;
     }
-    let in_thread: Vec<_> =
-        board.conversations.values().filter(|it| it.is_in_thread(&ask.thread) && it.turn_count > 0).collect();
+    let in_thread: Vec<_> = board
+        .conversations
+        .values()
+        .filter(|it| it.is_in_thread(&ask.thread) && it.turn_count > 0)
+        .collect();
     match (ask.follow_ups, in_thread.len()) {
         (FollowUps::Never, _) => false,
         (FollowUps::All, _) | (FollowUps::Mention | FollowUps::Last, 0 | 1) => true,
         (FollowUps::Mention, _) => false,
-        (FollowUps::Last, _) => in_thread.iter().all(|it| it.addressed_revision <= own.addressed_revision),
+        (FollowUps::Last, _) => in_thread
+            .iter()
+            .all(|it| it.addressed_revision <= own.addressed_revision),
     }
 }
 
 /// Handles a message in a thread.
-fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadMessageOutcome, Refusal> {
+fn on_message(
+    draft: &mut Draft,
+    ask: ThreadMessage,
+    now: Now,
+) -> Result<ThreadMessageOutcome, Refusal> {
     let board = draft.board();
     if board.deliveries.contains_key(&ask.delivery) {
         return Ok(ThreadMessageOutcome::Duplicate);
@@ -537,12 +624,18 @@ fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadM
         return Ok(ThreadMessageOutcome::Ignored);
     }
     if !board.projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     }
     agent::find(board, &ask.agent)?;
     let waiting = |it: &&Arc<Conversation>| !it.held.is_empty() && it.turn_count == 0;
-    if !ask.may_ask_for_work && known.is_none() && board.conversations.values().filter(waiting).count() >= MAX_HELD_CONVERSATIONS {
-        return Ok(ThreadMessageOutcome::Ignored); // protects the operator against a flood of requests
+    if !ask.may_ask_for_work
+        && known.is_none()
+        && board.conversations.values().filter(waiting).count() >= MAX_HELD_CONVERSATIONS
+    {
+        // protects the operator against a flood of requests
+        return Ok(ThreadMessageOutcome::Ignored);
     }
     record_delivery(draft, &ask.delivery, now);
     let mut it = known.unwrap_or_else(|| new_conversation(draft.board(), &ask, now));
@@ -550,11 +643,25 @@ fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadM
     if !ask.may_ask_for_work {
         if it.held.len() < MAX_HELD_REQUESTS {
             let text = ask.text.chars().take(2_000).collect();
-            it.held.push(HeldRequest { by: ask.author.clone(), text, source: ask.source.clone(), unix_ms: now.unix_ms });
+            it.held.push(HeldRequest {
+                by: ask.author.clone(),
+                text,
+                source: ask.source.clone(),
+                unix_ms: now.unix_ms,
+            });
         }
-        let said = it.posts.iter().any(|it| matches!(&it.content, PostContent::Note { tone: NoteTone::Refusal, .. }));
+        let said = it.posts.iter().any(|it| {
+            matches!(
+                &it.content,
+                PostContent::Note {
+                    tone: NoteTone::Refusal,
+                    ..
+                }
+            )
+        });
         if ask.should_reply_to_refused && !said {
-            let text = "Only people on this project's list can ask for work here. An operator has been notified.";
+            let text = "Only people on this project's list can ask for work here. An operator has \
+                been notified.";
             post::add_note(&mut it, NoteTone::Refusal, text.into());
         }
         record_change(draft, it, now);
@@ -565,7 +672,8 @@ fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadM
     it.idle_deadline_fleet_ms = Some(now.fleet_ms + ask.idle_ms);
     it.addressed_revision = draft.next_revision();
     if ask.text.len() > MAX_TEXT_BYTES {
-        let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the text into a file.";
+        let text = "This message is longer than 64 KiB, so it was ignored. Shorten it, or put the \
+            text into a file.";
         post::add_note(&mut it, NoteTone::Trouble, text.into());
         record_change(draft, it, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
@@ -595,7 +703,11 @@ fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadM
         post::add_seen(&mut it, &ask.source);
         let by = Actor::Person(format!("{}:{}", it.service, ask.author.name));
         record_change(draft, it, now);
-        let verdict = approval::ApprovalAnswer { answer, scope: approval::AnswerScope::Once, by };
+        let verdict = approval::ApprovalAnswer {
+            answer,
+            scope: approval::AnswerScope::Once,
+            by,
+        };
         approval::decide(draft, approval, &verdict, now)?;
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
@@ -612,11 +724,14 @@ fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadM
     if !ask.attachments.is_empty() {
         let names = task::one_line(&ask.attachments.join(", "), 300);
         text += &format!("\n\n(Attached to this message, and not readable for you: {names})");
-        let note = format!("I cannot open attachments, so I go on without {names}. Paste what matters as text.");
+        let note = format!(
+            "I cannot open attachments, so I go on without {names}. Paste what matters as text."
+        );
         post::add_note(&mut it, NoteTone::Plain, note);
     }
     if it.queued_count() >= MAX_QUEUED_PROMPTS {
-        let text = format!("{MAX_QUEUED_PROMPTS} messages already wait here, so this one was ignored.");
+        let text =
+            format!("{MAX_QUEUED_PROMPTS} messages already wait here, so this one was ignored.");
         post::add_note(&mut it, NoteTone::Trouble, text);
         record_change(draft, it, now);
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
@@ -628,18 +743,38 @@ fn on_message(draft: &mut Draft, ask: ThreadMessage, now: Now) -> Result<ThreadM
         return Ok(ThreadMessageOutcome::Commanded { conversation: id });
     }
     let (by, source, place, context) = (ask.author, ask.source, ask.address, ask.context);
-    let said = turn::TurnRequest { by, text, source, address: place, context, pull: ask.pull };
+    let said = turn::TurnRequest {
+        by,
+        text,
+        source,
+        address: place,
+        context,
+        pull: ask.pull,
+    };
     let (n, ahead) = turn::queue_prompt(draft, it, said, now)?;
-    Ok(ThreadMessageOutcome::Prompted { conversation: id, turn: n, ahead })
+    Ok(ThreadMessageOutcome::Prompted {
+        conversation: id,
+        turn: n,
+        ahead,
+    })
 }
 
-/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only certain words
-/// allow or deny a permission request; every other text is another prompt.
-fn approval_answer(board: &Board, it: &Conversation, text: &str) -> Option<(ApprovalId, RequestAnswer)> {
+/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only
+/// certain words allow or deny a permission request; every other text is another prompt.
+fn approval_answer(
+    board: &Board,
+    it: &Conversation,
+    text: &str,
+) -> Option<(ApprovalId, RequestAnswer)> {
     let id = pending_approval(board, it)?;
-    let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
+    let plain = text
+        .trim()
+        .trim_end_matches(['.', '!'])
+        .to_ascii_lowercase();
     let answer = match &board.approvals.get(&id)?.request.content {
-        RequestContent::Question { .. } if !text.is_empty() => RequestAnswer::Text { text: text.to_owned() },
+        RequestContent::Question { .. } if !text.is_empty() => RequestAnswer::Text {
+            text: text.to_owned(),
+        },
         RequestContent::Permission { .. } => match plain.as_str() {
             "allow" | "yes" | "approve" | "approved" | "ok" => RequestAnswer::Allow,
             "deny" | "no" | "reject" => RequestAnswer::Deny { reason: None },
@@ -694,7 +829,10 @@ enum ThreadCommand {
 
 /// Returns the command in a message, if it is one.
 fn parse_command(text: &str) -> Option<ThreadCommand> {
-    let plain = text.trim().trim_end_matches(['.', '!']).to_ascii_lowercase();
+    let plain = text
+        .trim()
+        .trim_end_matches(['.', '!'])
+        .to_ascii_lowercase();
     match plain.as_str() {
         "stop" | "cancel" | "!stop" => Some(ThreadCommand::Stop),
         "land" | "!land" | "land it" | "merge it" => Some(ThreadCommand::Land),
@@ -706,10 +844,21 @@ fn parse_command(text: &str) -> Option<ThreadCommand> {
 }
 
 /// Passes a command to the router. The router's answer is posted in the thread.
-fn send_to_router(draft: &mut Draft, id: ConversationId, by: &Author, text: String, now: Now) -> Result<(), Refusal> {
+fn send_to_router(
+    draft: &mut Draft,
+    id: ConversationId,
+    by: &Author,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     let sender = Actor::Person(format!("{}:{}", it.service, by.name));
-    let post = bus::PostMessage { channel: bus::channel_of(&it.project), text, labels: vec![], reply_to: None };
+    let post = bus::PostMessage {
+        channel: bus::channel_of(&it.project),
+        text,
+        labels: vec![],
+        reply_to: None,
+    };
     let message = bus::post_and_return(draft, post, sender, now)?;
     it.bus_messages.push(message.id);
     if it.bus_messages.len() > 20 {
@@ -726,11 +875,19 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
         return;
     }
     let answers = |it: &MessageId| message.reply_to == Some(*it) || message.thread == Some(*it);
-    let found = draft.board().conversations.values().find(|it| it.bus_messages.iter().any(answers));
+    let found = draft
+        .board()
+        .conversations
+        .values()
+        .find(|it| it.bus_messages.iter().any(answers));
     if let Some(found) = found {
         let mut it = Conversation::clone(found);
         let text: String = message.text.chars().take(8_000).collect();
-        let text = if message.sender == Actor::Regatta { text } else { format!("{}: {text}", message.sender) };
+        let text = if message.sender == Actor::Regatta {
+            text
+        } else {
+            format!("{}: {text}", message.sender)
+        };
         post::add_note(&mut it, NoteTone::Plain, text);
         record_change(draft, it, now);
     }
@@ -740,12 +897,22 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
 fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
     if it.held.is_empty() {
-        return Err(Refusal::invalid(format!("{id} has no held requests"), "see held requests: regatta inbox"));
+        return Err(Refusal::invalid(
+            format!("{id} has no held requests"),
+            "see held requests: regatta inbox",
+        ));
     }
     it.addressed_revision = draft.next_revision();
     for held in std::mem::take(&mut it.held) {
         let (place, context) = (BTreeMap::new(), None);
-        let said = turn::TurnRequest { by: held.by, text: held.text, source: held.source, address: place, context, pull: None };
+        let said = turn::TurnRequest {
+            by: held.by,
+            text: held.text,
+            source: held.source,
+            address: place,
+            context,
+            pull: None,
+        };
         turn::queue_prompt(draft, it, said, now)?;
         it = find(draft.board(), id)?;
     }
@@ -754,7 +921,9 @@ fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Re
 
 /// Removes the workspace and the session of an idle conversation. Much later, closes it.
 pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
-    let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
+    let Ok(mut it) = find(draft.board(), id) else {
+        return Ok(());
+    };
     if it.idle_deadline_fleet_ms.is_none_or(|at| at > now.fleet_ms) {
         return Ok(());
     }
@@ -762,14 +931,19 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
         return close(draft, id, "nobody wrote for a long time", now);
     }
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    let rests = open.as_ref().filter(|it| it.resting || matches!(it.status, TaskStatus::InReview | TaskStatus::NeedsHuman));
+    let rests = open.as_ref().filter(|it| {
+        it.resting || matches!(it.status, TaskStatus::InReview | TaskStatus::NeedsHuman)
+    });
     let workspace = rests.and_then(|it| it.resume.as_ref().map(|it| it.workspace));
     if let (Some(task), Some(_)) = (rests, workspace) {
         task::forget_resume(draft, task.id)?;
     }
     (it.expired, it.idle_deadline_fleet_ms) = (true, Some(now.fleet_ms + CLOSE_DELAY_MS));
     record_change(draft, it, now);
-    draft.record(Event::ConversationExpired(ConversationExpired { conversation: id, workspace }));
+    draft.record(Event::ConversationExpired(ConversationExpired {
+        conversation: id,
+        workspace,
+    }));
     Ok(())
 }
 
@@ -777,8 +951,11 @@ pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Resul
 fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Result<(), Refusal> {
     let it = find(draft.board(), id)?;
     let open = it.task.and_then(|it| draft.board().tasks.get(&it)).cloned();
-    // Finished work stays, because somebody may still want to land it. It has its own item in the inbox.
-    if let Some(task) = open.filter(|it| !matches!(it.status, TaskStatus::InReview | TaskStatus::Landing)) {
+    // Finished work stays, because somebody may still want to land it. It has its own item in the
+    // inbox.
+    if let Some(task) =
+        open.filter(|it| !matches!(it.status, TaskStatus::InReview | TaskStatus::Landing))
+    {
         task::cancel(draft, task.id, reason)?;
     }
     let it = find(draft.board(), id)?;
@@ -789,5 +966,9 @@ fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Resul
 /// Returns the approval that a conversation's agent waits for, if there is one.
 pub fn pending_approval(board: &Board, it: &Conversation) -> Option<ApprovalId> {
     let task = it.task?;
-    board.approvals.values().find(|it| it.task == task && it.is_open()).map(|it| it.id)
+    board
+        .approvals
+        .values()
+        .find(|it| it.task == task && it.is_open())
+        .map(|it| it.id)
 }

@@ -1,9 +1,10 @@
 //! Cost: the spending since a day, by provider, mission, agent or model, its results, and a
 //! forecast of when a cap is reached at the present rate.
 //!
-//! The log is the record: each `budget.spent` event names an attempt and an amount. A [`SpendLedger`]
-//! collects these events, [`group_costs`] sums them up, and nothing is stored a second time. A missing
-//! price never counts as zero, so tokens without a price are counted separately.
+//! The log is the record: each `budget.spent` event names an attempt and an amount. A
+//! [`SpendLedger`] collects these events, [`group_costs`] sums them up, and nothing is stored a
+//! second time. A missing price never counts as zero, so tokens without a price are counted
+//! separately.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,7 +32,12 @@ pub enum CostGrouping {
 }
 
 impl CostGrouping {
-    pub const ALL: [CostGrouping; 4] = [CostGrouping::Provider, CostGrouping::Mission, CostGrouping::Agent, CostGrouping::Model];
+    pub const ALL: [CostGrouping; 4] = [
+        CostGrouping::Provider,
+        CostGrouping::Mission,
+        CostGrouping::Agent,
+        CostGrouping::Model,
+    ];
 
     /// Returns the key's name, as people type it.
     pub fn name(self) -> &'static str {
@@ -63,10 +69,18 @@ impl SpendLedger {
         let wall = recorded.now.unix_ms;
         match &recorded.event {
             Event::BudgetSpent(it) => {
-                let sum = self.spend_by_day.entry((*it.day(), *it.attempt())).or_default();
+                let sum = self
+                    .spend_by_day
+                    .entry((*it.day(), *it.attempt()))
+                    .or_default();
                 *sum = sum.plus(it.spend());
                 if let Some(micro) = it.spend().usage.micro_usd.filter(|it| *it > 0) {
-                    self.add_payment(wall, *it.attempt(), micro, provider.unwrap_or_else(|| "not known".into()));
+                    self.add_payment(
+                        wall,
+                        *it.attempt(),
+                        micro,
+                        provider.unwrap_or_else(|| "not known".into()),
+                    );
                 }
             }
             Event::TaskCompleted(it) => _ = self.task_ends.insert(*it.task(), wall),
@@ -79,15 +93,27 @@ impl SpendLedger {
     fn add_payment(&mut self, wall: u64, attempt: AttemptId, micro: u64, provider: String) {
         let minute = wall - wall % MINUTE_MS;
         let day = wall / DAY_MS;
-        if self.minute_costs.last_key_value().is_some_and(|it| it.0.0 / DAY_MS != day) {
+        if self
+            .minute_costs
+            .last_key_value()
+            .is_some_and(|it| it.0.0 / DAY_MS != day)
+        {
             self.minute_costs.clear();
         }
         *self.minute_costs.entry((minute, provider)).or_default() += micro;
-        match self.recent_costs.back_mut().filter(|it| it.0 == minute && it.1 == attempt) {
+        match self
+            .recent_costs
+            .back_mut()
+            .filter(|it| it.0 == minute && it.1 == attempt)
+        {
             Some(last) => last.2 += micro,
             None => self.recent_costs.push_back((minute, attempt, micro)),
         }
-        while self.recent_costs.front().is_some_and(|it| it.0 + 2 * HOUR_MS < minute) {
+        while self
+            .recent_costs
+            .front()
+            .is_some_and(|it| it.0 + 2 * HOUR_MS < minute)
+        {
             self.recent_costs.pop_front();
         }
     }
@@ -110,8 +136,12 @@ impl SpendLedger {
 
     /// Returns the tasks that ended since the start of a day, with their times, the latest last.
     pub fn ended_since(&self, day: u64) -> Vec<(u64, TaskId)> {
-        let mut found: Vec<(u64, TaskId)> =
-            self.task_ends.iter().filter(|it| it.1 / DAY_MS >= day).map(|it| (*it.1, *it.0)).collect();
+        let mut found: Vec<(u64, TaskId)> = self
+            .task_ends
+            .iter()
+            .filter(|it| it.1 / DAY_MS >= day)
+            .map(|it| (*it.1, *it.0))
+            .collect();
         found.sort_unstable();
         found
     }
@@ -135,31 +165,46 @@ impl SpendLedger {
     /// Returns the same line split by provider, the most expensive first. Each provider has a sum
     /// for every point of the line.
     pub fn provider_bands(&self, day: u64) -> Vec<ProviderBand> {
-        let mut bands: BTreeMap<&str, Vec<u64>> = self.minute_costs_of(day).map(|it| (it.1, vec![0])).collect();
+        let mut bands: BTreeMap<&str, Vec<u64>> = self
+            .minute_costs_of(day)
+            .map(|it| (it.1, vec![0]))
+            .collect();
         let mut last = None;
         for (minute, name, micro) in self.minute_costs_of(day) {
             if last.replace(minute) != Some(minute) {
-                bands.values_mut().for_each(|it| it.extend(it.last().copied()));
+                bands
+                    .values_mut()
+                    .for_each(|it| it.extend(it.last().copied()));
             }
             if let Some(sum) = bands.get_mut(name).and_then(|it| it.last_mut()) {
                 *sum += micro;
             }
         }
-        let band = |(name, micro_usd): (&str, _)| ProviderBand { name: name.to_owned(), micro_usd };
+        let band = |(name, micro_usd): (&str, _)| ProviderBand {
+            name: name.to_owned(),
+            micro_usd,
+        };
         let mut bands: Vec<ProviderBand> = bands.into_iter().map(band).collect();
         bands.sort_by_key(|it| std::cmp::Reverse(it.micro_usd.last().copied()));
         bands
     }
 
     fn minute_costs_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
-        self.minute_costs.iter().filter(move |it| it.0.0 / DAY_MS == day).map(|it| (it.0.0, &*it.0.1, *it.1))
+        self.minute_costs
+            .iter()
+            .filter(move |it| it.0.0 / DAY_MS == day)
+            .map(|it| (it.0.0, &*it.0.1, *it.1))
     }
 
     /// Returns the pace of the last hour, or of the part of it since the first spending. Less than
     /// a minute gives no pace.
     pub fn spend_rate(&self, now: Now) -> SpendRate {
         let since = now.unix_ms.saturating_sub(HOUR_MS);
-        let recent = || self.recent_costs.iter().filter(|it| it.0 >= since && it.0 <= now.unix_ms);
+        let recent = || {
+            self.recent_costs
+                .iter()
+                .filter(|it| it.0 >= since && it.0 <= now.unix_ms)
+        };
         // Rounded to the minute, so that the result does not change while nothing happens.
         let first = recent().map(|it| it.0).next().unwrap_or(now.unix_ms);
         let over_ms = (now.unix_ms - now.unix_ms % MINUTE_MS).saturating_sub(first);
@@ -167,7 +212,10 @@ impl SpendLedger {
         for (_, attempt, more) in recent() {
             *micro.entry(*attempt).or_default() += more;
         }
-        SpendRate { micro_usd: micro, period_ms: over_ms }
+        SpendRate {
+            micro_usd: micro,
+            period_ms: over_ms,
+        }
     }
 }
 
@@ -224,7 +272,11 @@ pub struct CostEntry {
 
 /// A sum of spending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "CostSum"))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "CostSum")
+)]
 pub struct CostSum {
     /// Number of tasks that the spending belongs to.
     pub tasks: usize,
@@ -259,7 +311,10 @@ impl CostSum {
     /// Returns the cost, as far as it is known.
     pub fn price(&self) -> PriceState {
         match self.spent.usage.micro_usd {
-            Some(micro_usd) => PriceState::Known { micro_usd, unpriced: self.unpriced },
+            Some(micro_usd) => PriceState::Known {
+                micro_usd,
+                unpriced: self.unpriced,
+            },
             None if self.spent.usage.tokens() == 0 => PriceState::Nothing,
             None => PriceState::Unknown,
         }
@@ -294,7 +349,11 @@ pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, pace: &SpendRate) -
         }
         recent += pace.micro_usd_of(it.attempt);
     }
-    CostSum { tasks: tasks.len(), hourly_rate: pace.hourly_rate(recent), ..sum }
+    CostSum {
+        tasks: tasks.len(),
+        hourly_rate: pace.hourly_rate(recent),
+        ..sum
+    }
 }
 
 /// Adds up entries by one key, the most expensive first, then by tokens.
@@ -309,7 +368,10 @@ pub fn group_costs(entries: &[CostEntry], by: CostGrouping, pace: &SpendRate) ->
         };
         groups.entry(name).or_default().push(it);
     }
-    let row = |(name, of): (Option<String>, Vec<&CostEntry>)| CostGroup { name, sum: sum(of.into_iter(), pace) };
+    let row = |(name, of): (Option<String>, Vec<&CostEntry>)| CostGroup {
+        name,
+        sum: sum(of.into_iter(), pace),
+    };
     let mut rows: Vec<CostGroup> = groups.into_iter().map(row).collect();
     let weight = |it: &CostGroup| (it.sum.spent.usage.micro_usd, it.sum.spent.usage.tokens());
     rows.sort_by_key(|it| std::cmp::Reverse(weight(it)));
@@ -325,7 +387,10 @@ pub enum CapForecast {
     Reached,
     /// The approximate time at this rate.
     #[serde(rename = "at")]
-    ReachedAt { #[serde(rename = "wall")] unix_ms: u64 },
+    ReachedAt {
+        #[serde(rename = "wall")]
+        unix_ms: u64,
+    },
     /// Not before the end of the day (UTC) at this rate.
     NotToday,
 }
@@ -339,15 +404,26 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     let left = u128::from(cap - spent) * u128::from(HOUR_MS) / rate;
     let minute = now.unix_ms - now.unix_ms % MINUTE_MS;
     let day_ends = (now.unix_ms / DAY_MS + 1) * DAY_MS;
-    let wall = u64::try_from(left).ok().and_then(|it| minute.checked_add(it)).filter(|it| *it < day_ends);
-    Some(wall.map_or(CapForecast::NotToday, |it| CapForecast::ReachedAt { unix_ms: it.div_ceil(MINUTE_MS) * MINUTE_MS }))
+    let wall = u64::try_from(left)
+        .ok()
+        .and_then(|it| minute.checked_add(it))
+        .filter(|it| *it < day_ends);
+    Some(
+        wall.map_or(CapForecast::NotToday, |it| CapForecast::ReachedAt {
+            unix_ms: it.div_ceil(MINUTE_MS) * MINUTE_MS,
+        }),
+    )
 }
 
 /// Returns whether an attempt's work came to nothing, judged by its cause of end. Work that went on
 /// later did not.
 pub fn is_lost(cause: AttemptCause) -> bool {
     match cause {
-        AttemptCause::Submitted | AttemptCause::Reported | AttemptCause::Rested | AttemptCause::Parked | AttemptCause::ContextFull => false,
+        AttemptCause::Submitted
+        | AttemptCause::Reported
+        | AttemptCause::Rested
+        | AttemptCause::Parked
+        | AttemptCause::ContextFull => false,
         AttemptCause::GaveUp
         | AttemptCause::Crashed
         | AttemptCause::Invalid
@@ -375,7 +451,14 @@ mod tests {
     use crate::agent_protocol::Usage;
 
     fn spend(input: u64, micro_usd: Option<u64>) -> Spend {
-        Spend { usage: Usage { input, micro_usd, ..Usage::default() }, ..Spend::default() }
+        Spend {
+            usage: Usage {
+                input,
+                micro_usd,
+                ..Usage::default()
+            },
+            ..Spend::default()
+        }
     }
 
     fn entry(attempt: u64, agent: &str, spend: Spend) -> CostEntry {
@@ -392,7 +475,10 @@ mod tests {
     }
 
     fn at_wall(wall: u64) -> Now {
-        Now { fleet_ms: wall, unix_ms: wall }
+        Now {
+            fleet_ms: wall,
+            unix_ms: wall,
+        }
     }
 
     #[test]
@@ -404,8 +490,17 @@ mod tests {
         ];
         let none = SpendRate::default();
         let rows = |by| group_costs(&entries, by, &none);
-        let names = |by| rows(by).into_iter().map(|it| it.name.unwrap_or_else(|| "-".into())).collect::<Vec<_>>();
-        assert_eq!(names(CostGrouping::Provider), ["claude", "codex"], "the most expensive row is not first");
+        let names = |by| {
+            rows(by)
+                .into_iter()
+                .map(|it| it.name.unwrap_or_else(|| "-".into()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names(CostGrouping::Provider),
+            ["claude", "codex"],
+            "the most expensive row is not first"
+        );
         assert_eq!(
             names(CostGrouping::Agent),
             ["claude-1", "codex-1", "claude-2"],
@@ -414,9 +509,22 @@ mod tests {
         assert_eq!(names(CostGrouping::Mission), ["M1", "-"]);
         assert_eq!(names(CostGrouping::Model), ["-"]);
         let claude = &rows(CostGrouping::Provider)[0].sum;
-        assert_eq!((claude.tasks, claude.unpriced), (1, 50), "two attempts on one task count as one task");
-        assert_eq!(claude.price(), PriceState::Known { micro_usd: 5, unpriced: 50 });
-        assert_eq!(rows(CostGrouping::Provider)[1].sum.price(), PriceState::Unknown);
+        assert_eq!(
+            (claude.tasks, claude.unpriced),
+            (1, 50),
+            "two attempts on one task count as one task"
+        );
+        assert_eq!(
+            claude.price(),
+            PriceState::Known {
+                micro_usd: 5,
+                unpriced: 50
+            }
+        );
+        assert_eq!(
+            rows(CostGrouping::Provider)[1].sum.price(),
+            PriceState::Unknown
+        );
         assert_eq!(CostSum::default().price(), PriceState::Nothing);
         assert_eq!(sum(entries.iter(), &none).tasks, 2);
     }
@@ -424,8 +532,20 @@ mod tests {
     #[test]
     fn the_share_of_cached_input_is_known_only_if_there_was_a_cache() {
         let cached = |input, cached_input, cache_write| {
-            let usage = Usage { input, cached_input, cache_write, ..Usage::default() };
-            CostSum { spent: Spend { usage, ..Spend::default() }, ..CostSum::default() }.cached_percent()
+            let usage = Usage {
+                input,
+                cached_input,
+                cache_write,
+                ..Usage::default()
+            };
+            CostSum {
+                spent: Spend {
+                    usage,
+                    ..Spend::default()
+                },
+                ..CostSum::default()
+            }
+            .cached_percent()
         };
         assert_eq!(cached(100, 0, 0), None);
         assert_eq!(cached(100, 0, 100), Some(0));
@@ -436,26 +556,59 @@ mod tests {
     fn the_pace_is_the_spending_rate_of_the_last_hour() {
         let mut book = SpendLedger::default();
         let one = AttemptId(1);
-        assert_eq!(book.spend_rate(at_wall(10 * HOUR_MS)).total_hourly_rate(), None, "nothing was spent");
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS)).total_hourly_rate(),
+            None,
+            "nothing was spent"
+        );
         book.add_payment(10 * HOUR_MS + 30_000, one, 100, "acme".into());
-        assert_eq!(book.spend_rate(at_wall(10 * HOUR_MS + 40_000)).total_hourly_rate(), None, "there is a pace within the first minute");
-        assert_eq!(book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS)).total_hourly_rate(), Some(1_000));
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 40_000))
+                .total_hourly_rate(),
+            None,
+            "there is a pace within the first minute"
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(1_000)
+        );
         assert_eq!(
             book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS)),
             book.spend_rate(at_wall(10 * HOUR_MS + 6 * MINUTE_MS + 59_000)),
             "the pace changes within a minute"
         );
-        book.add_payment(10 * HOUR_MS + 30 * MINUTE_MS, AttemptId(2), 300, "acme".into());
+        book.add_payment(
+            10 * HOUR_MS + 30 * MINUTE_MS,
+            AttemptId(2),
+            300,
+            "acme".into(),
+        );
         let pace = book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS));
         assert_eq!(
-            (pace.total_hourly_rate(), pace.hourly_rate(pace.micro_usd_of(one))),
+            (
+                pace.total_hourly_rate(),
+                pace.hourly_rate(pace.micro_usd_of(one))
+            ),
             (Some(600), Some(150)),
             "an attempt's rate is not its share of the whole"
         );
-        assert_eq!(book.spend_rate(at_wall(11 * HOUR_MS + 20 * MINUTE_MS)).total_hourly_rate(), Some(360), "spending of more than an hour ago counts");
-        assert_eq!(book.spend_rate(at_wall(13 * HOUR_MS)).total_hourly_rate(), None, "an old pace still counts");
+        assert_eq!(
+            book.spend_rate(at_wall(11 * HOUR_MS + 20 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(360),
+            "spending of more than an hour ago counts"
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(13 * HOUR_MS)).total_hourly_rate(),
+            None,
+            "an old pace still counts"
+        );
         // A clock that is set back gives no pace from the time before.
-        assert_eq!(book.spend_rate(at_wall(9 * HOUR_MS)).total_hourly_rate(), None);
+        assert_eq!(
+            book.spend_rate(at_wall(9 * HOUR_MS)).total_hourly_rate(),
+            None
+        );
     }
 
     #[test]
@@ -466,33 +619,77 @@ mod tests {
             book.add_payment(10 * HOUR_MS, attempt, micro, "acme".into());
         }
         let pace = book.spend_rate(at_wall(10 * HOUR_MS + 30 * MINUTE_MS));
-        assert_eq!((pace.micro_usd_of(one), pace.micro_usd_of(other), pace.total_hourly_rate()), (100, 300, Some(800)));
+        assert_eq!(
+            (
+                pace.micro_usd_of(one),
+                pace.micro_usd_of(other),
+                pace.total_hourly_rate()
+            ),
+            (100, 300, Some(800))
+        );
         // Spending that is nearly an hour old counts, even if others spent money since.
         book.add_payment(10 * HOUR_MS + 50 * MINUTE_MS, one, 100, "acme".into());
-        assert_eq!(book.spend_rate(at_wall(10 * HOUR_MS + 50 * MINUTE_MS)).total_hourly_rate(), Some(600));
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 50 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(600)
+        );
         // A clock that is set back ignores spending that lies in its future.
-        assert_eq!(book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS)).total_hourly_rate(), Some(600));
-        assert_eq!(book.spend_rate(at_wall(10 * HOUR_MS + 24 * MINUTE_MS)).total_hourly_rate(), Some(1_000));
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 40 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(600)
+        );
+        assert_eq!(
+            book.spend_rate(at_wall(10 * HOUR_MS + 24 * MINUTE_MS))
+                .total_hourly_rate(),
+            Some(1_000)
+        );
     }
 
     /// Work that goes on in another attempt is not lost. All other causes count as lost.
     #[test]
     fn work_that_continues_in_another_attempt_is_not_lost() {
-        let kept = [AttemptCause::Submitted, AttemptCause::Reported, AttemptCause::Rested, AttemptCause::Parked, AttemptCause::ContextFull];
+        let kept = [
+            AttemptCause::Submitted,
+            AttemptCause::Reported,
+            AttemptCause::Rested,
+            AttemptCause::Parked,
+            AttemptCause::ContextFull,
+        ];
         assert!(kept.into_iter().all(|it| !is_lost(it)));
-        assert!([AttemptCause::Crashed, AttemptCause::Rejected, AttemptCause::Stopped, AttemptCause::OverBudget].into_iter().all(is_lost));
+        assert!(
+            [
+                AttemptCause::Crashed,
+                AttemptCause::Rejected,
+                AttemptCause::Stopped,
+                AttemptCause::OverBudget
+            ]
+            .into_iter()
+            .all(is_lost)
+        );
     }
 
     #[test]
     fn the_spending_line_has_one_step_per_minute_and_restarts_each_day() {
         let mut book = SpendLedger::default();
-        for (wall, micro) in [(DAY_MS + 5, 10), (DAY_MS + 9, 5), (DAY_MS + 2 * MINUTE_MS, 7)] {
+        for (wall, micro) in [
+            (DAY_MS + 5, 10),
+            (DAY_MS + 9, 5),
+            (DAY_MS + 2 * MINUTE_MS, 7),
+        ] {
             book.add_payment(wall, AttemptId(1), micro, "acme".into());
         }
-        assert_eq!(book.cumulative_cost(1), [(DAY_MS, 0), (DAY_MS, 15), (DAY_MS + 2 * MINUTE_MS, 22)]);
+        assert_eq!(
+            book.cumulative_cost(1),
+            [(DAY_MS, 0), (DAY_MS, 15), (DAY_MS + 2 * MINUTE_MS, 22)]
+        );
         assert_eq!(book.cumulative_cost(2), []);
         book.add_payment(2 * DAY_MS, AttemptId(1), 3, "acme".into());
-        assert_eq!((book.cumulative_cost(1), book.cumulative_cost(2)), (vec![], vec![(2 * DAY_MS, 0), (2 * DAY_MS, 3)]));
+        assert_eq!(
+            (book.cumulative_cost(1), book.cumulative_cost(2)),
+            (vec![], vec![(2 * DAY_MS, 0), (2 * DAY_MS, 3)])
+        );
     }
 
     #[test]
@@ -508,9 +705,13 @@ mod tests {
             book.add_payment(wall, AttemptId(1), micro, provider.into());
         }
         let bands = book.provider_bands(1);
-        let seen: Vec<(&str, &[u64])> = bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
-        let wanted: [(&str, &[u64]); 3] =
-            [("claude", &[0, 10, 17, 47]), ("codex", &[0, 25, 25, 25]), ("acme", &[0, 0, 0, 1])];
+        let seen: Vec<(&str, &[u64])> =
+            bands.iter().map(|it| (&*it.name, &*it.micro_usd)).collect();
+        let wanted: [(&str, &[u64]); 3] = [
+            ("claude", &[0, 10, 17, 47]),
+            ("codex", &[0, 25, 25, 25]),
+            ("acme", &[0, 0, 0, 1]),
+        ];
         assert_eq!(seen, wanted, "the most expensive band is not first");
         for (nth, (_, sum)) in book.cumulative_cost(1).into_iter().enumerate() {
             assert_eq!(
@@ -530,15 +731,40 @@ mod tests {
             (5, 4, Some(1), Some(CapForecast::Reached)),
             (1, 4, None, None),
             (1, 4, Some(0), None),
-            (1, 4, Some(2), Some(CapForecast::ReachedAt { unix_ms: DAY_MS + 21 * HOUR_MS + 30 * MINUTE_MS })),
-            (1, 4, Some(1), Some(CapForecast::ReachedAt { unix_ms: DAY_MS + 23 * HOUR_MS })),
+            (
+                1,
+                4,
+                Some(2),
+                Some(CapForecast::ReachedAt {
+                    unix_ms: DAY_MS + 21 * HOUR_MS + 30 * MINUTE_MS,
+                }),
+            ),
+            (
+                1,
+                4,
+                Some(1),
+                Some(CapForecast::ReachedAt {
+                    unix_ms: DAY_MS + 23 * HOUR_MS,
+                }),
+            ),
             // Eight and a half minutes are rounded up, so that the forecast is never too early.
-            (3, 4, Some(7), Some(CapForecast::ReachedAt { unix_ms: DAY_MS + 20 * HOUR_MS + 9 * MINUTE_MS })),
+            (
+                3,
+                4,
+                Some(7),
+                Some(CapForecast::ReachedAt {
+                    unix_ms: DAY_MS + 20 * HOUR_MS + 9 * MINUTE_MS,
+                }),
+            ),
             (0, 4, Some(1), Some(CapForecast::NotToday)),
             (0, u64::MAX, Some(1), Some(CapForecast::NotToday)),
         ];
         for (spent, cap, rate, said) in cases {
-            assert_eq!(forecast(spent, cap, rate, now), said, "{spent} of {cap} at {rate:?}");
+            assert_eq!(
+                forecast(spent, cap, rate, now),
+                said,
+                "{spent} of {cap} at {rate:?}"
+            );
         }
     }
 }

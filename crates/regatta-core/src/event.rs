@@ -10,8 +10,9 @@ use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
-    agent, approval, attempt, budget, bus, claim, conversation, limits, hook, inbox, isolation_breach, landing, launch, lead,
-    mission, policy, project, provider_outage, thread_answers, collision_forecast, session_rotation, router, runner, scope_escape, intervention, task, team,
+    agent, approval, attempt, budget, bus, claim, collision_forecast, conversation, hook, inbox,
+    intervention, isolation_breach, landing, launch, lead, limits, mission, policy, project,
+    provider_outage, router, runner, scope_escape, session_rotation, task, team, thread_answers,
 };
 
 /// Declares event payloads with private fields and public getters.
@@ -204,11 +205,17 @@ impl<'de> Deserialize<'de> for Event {
                 let (mut kind, mut event) = (None, None);
                 while let Some(field) = map.next_key::<Field>()? {
                     match field {
-                        Field::Kind if kind.is_some() => return Err(A::Error::duplicate_field("kind")),
+                        Field::Kind if kind.is_some() => {
+                            return Err(A::Error::duplicate_field("kind"));
+                        }
                         Field::Kind => kind = Some(map.next_value::<Kind>()?),
-                        Field::Data if event.is_some() => return Err(A::Error::duplicate_field("data")),
+                        Field::Data if event.is_some() => {
+                            return Err(A::Error::duplicate_field("data"));
+                        }
                         Field::Data => {
-                            let kind = kind.ok_or_else(|| A::Error::custom("the kind must come before the data"))?;
+                            let kind = kind.ok_or_else(|| {
+                                A::Error::custom("the kind must come before the data")
+                            })?;
                             event = Some(kind.payload(&mut map)?);
                         }
                         Field::Other => drop(map.next_value::<IgnoredAny>()?),
@@ -252,19 +259,41 @@ mod tests {
 
     #[test]
     fn an_event_is_read_only_if_its_kind_comes_first() {
-        let read = |text: &str| serde_json::from_str::<Event>(text).map_err(|error| error.to_string());
+        let read =
+            |text: &str| serde_json::from_str::<Event>(text).map_err(|error| error.to_string());
         let text = r#"{"kind":"team.created","data":{"team":{}}}"#;
-        assert!(read(text).unwrap_err().contains("missing field"), "the payload was not read as the kind's payload");
+        assert!(
+            read(text).unwrap_err().contains("missing field"),
+            "the payload was not read as the kind's payload"
+        );
         let freed = r#"{"kind":"provider.freed","data":{"name":"acme","remembered":null}}"#;
         let event = read(freed).unwrap();
-        assert_eq!((event.kind(), event.subject().as_str()), ("provider.freed", "acme"));
+        assert_eq!(
+            (event.kind(), event.subject().as_str()),
+            ("provider.freed", "acme")
+        );
         assert_eq!(serde_json::to_string(&event).unwrap(), freed);
-        assert_eq!(read(r#"{"kind":"provider.freed","later":[1],"data":{"name":"acme"}}"#).unwrap(), event);
+        assert_eq!(
+            read(r#"{"kind":"provider.freed","later":[1],"data":{"name":"acme"}}"#).unwrap(),
+            event
+        );
         for (text, problem) in [
-            (r#"{"data":{"name":"acme"},"kind":"provider.freed"}"#, "the kind must come before the data"),
-            (r#"{"kind":"provider.freed","kind":"provider.freed"}"#, "duplicate field `kind`"),
-            (r#"{"kind":"provider.freed","data":{"name":"a"},"data":{"name":"b"}}"#, "duplicate field `data`"),
-            (r#"{"kind":"from.the.future","data":{}}"#, "unknown variant `from.the.future`"),
+            (
+                r#"{"data":{"name":"acme"},"kind":"provider.freed"}"#,
+                "the kind must come before the data",
+            ),
+            (
+                r#"{"kind":"provider.freed","kind":"provider.freed"}"#,
+                "duplicate field `kind`",
+            ),
+            (
+                r#"{"kind":"provider.freed","data":{"name":"a"},"data":{"name":"b"}}"#,
+                "duplicate field `data`",
+            ),
+            (
+                r#"{"kind":"from.the.future","data":{}}"#,
+                "unknown variant `from.the.future`",
+            ),
             (r#"{"kind":"provider.freed"}"#, "missing field `data`"),
             (r#"{}"#, "missing field `kind`"),
             ("7", "an event with its kind first"),
@@ -279,6 +308,9 @@ mod tests {
     #[test]
     fn an_event_has_at_most_272_bytes() {
         let size = size_of::<Event>();
-        assert!(size <= 272, "an event has {size} bytes: put its large fields into an Arc");
+        assert!(
+            size <= 272,
+            "an event has {size} bytes: put its large fields into an Arc"
+        );
     }
 }

@@ -106,11 +106,18 @@ pub struct FolderCell {
 pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
     if let Some(at) = claim.expires_fleet_ms {
         let wall = now.unix_ms.saturating_add(at.saturating_sub(now.fleet_ms));
-        return (Some(wall.div_ceil(1_000) * 1_000), String::new()); // to the second: the two clocks are read apart
+        // to the second: the two clocks are read apart
+        return (Some(wall.div_ceil(1_000) * 1_000), String::new());
     }
     let words = match &claim.owner {
-        ClaimOwner::Attempt(id) => board.attempts.get(id).map(|it| format!("while {} is worked on", it.task)),
-        ClaimOwner::Landing(id) => board.landings.get(id).map(|it| format!("until {} has landed", it.task)),
+        ClaimOwner::Attempt(id) => board
+            .attempts
+            .get(id)
+            .map(|it| format!("while {} is worked on", it.task)),
+        ClaimOwner::Landing(id) => board
+            .landings
+            .get(id)
+            .map(|it| format!("until {} has landed", it.task)),
         ClaimOwner::Agent(_) => None,
     };
     (None, words.unwrap_or_else(|| "until it is released".into()))
@@ -120,15 +127,25 @@ pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, Str
 fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<AgentName>) {
     match owner {
         ClaimOwner::Agent(name) => (None, Some(name.clone())),
-        ClaimOwner::Attempt(id) => board.attempts.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
-        ClaimOwner::Landing(id) => board.landings.get(id).map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+        ClaimOwner::Attempt(id) => board
+            .attempts
+            .get(id)
+            .map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
+        ClaimOwner::Landing(id) => board
+            .landings
+            .get(id)
+            .map_or((None, None), |it| (Some(it.task), Some(it.agent.clone()))),
     }
 }
 
-/// Returns the path of a claim on files of this project. A claim that no path pattern can express, such as one on a
-/// name with a literal `*`, is shown as its whole URI.
+/// Returns the path of a claim on files of this project. A claim that no path pattern can express,
+/// such as one on a name with a literal `*`, is shown as its whole URI.
 fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
-    let is_of_project = uri.as_str().strip_prefix("file://")?.strip_prefix(project.as_str())?.starts_with('/');
+    let is_of_project = uri
+        .as_str()
+        .strip_prefix("file://")?
+        .strip_prefix(project.as_str())?
+        .starts_with('/');
     let pattern = uri.file_pattern(project).map(String::from);
     is_of_project.then(|| pattern.unwrap_or_else(|| uri.to_string()))
 }
@@ -147,7 +164,9 @@ pub fn file_cells(
         let (task, agent) = task_and_agent(board, &claim.owner);
         let (until_wall, until) = end_of_claim(board, claim, now);
         for uri in &claim.uris {
-            let Some(path) = path_of(uri, project) else { continue };
+            let Some(path) = path_of(uri, project) else {
+                continue;
+            };
             let held = PathHolder {
                 owner: claim.owner.to_string(),
                 task,
@@ -159,17 +178,37 @@ pub fn file_cells(
             };
             found.entry(path.clone()).or_default().held.push(held);
             if let Some(task) = task {
-                sides.add(uri.clone(), PatternUser { task, is_waiting: false, mode: claim.mode, path });
+                sides.add(
+                    uri.clone(),
+                    PatternUser {
+                        task,
+                        is_waiting: false,
+                        mode: claim.mode,
+                        path,
+                    },
+                );
             }
         }
     }
-    for task in board.tasks.values().filter(|it| it.project == *project && it.status.is_waiting()) {
+    for task in board
+        .tasks
+        .values()
+        .filter(|it| it.project == *project && it.status.is_waiting())
+    {
         let mode = manifest::claim_mode(board, task);
         for file in task.files.iter().take(MAX_PATTERNS_PER_TASK) {
             let path = file.to_string();
             if found.len() < most || found.contains_key(&path) {
                 found.entry(path.clone()).or_default().wanted.push(task.id);
-                sides.add(Uri::for_file(project, file), PatternUser { task: task.id, is_waiting: true, mode, path });
+                sides.add(
+                    Uri::for_file(project, file),
+                    PatternUser {
+                        task: task.id,
+                        is_waiting: true,
+                        mode,
+                        path,
+                    },
+                );
             }
         }
     }
@@ -182,7 +221,12 @@ pub fn file_cells(
         found.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
     }
     // Work in progress that will not merge clashes, too.
-    for it in board.projects.get(project).into_iter().flat_map(|it| &it.collision_forecast.collisions) {
+    for it in board
+        .projects
+        .get(project)
+        .into_iter()
+        .flat_map(|it| &it.collision_forecast.collisions)
+    {
         for path in &it.paths {
             let clash = &mut found.entry(path.clone()).or_default().clashing_tasks;
             clash.extend([Some(it.one), it.other].into_iter().flatten());
@@ -197,7 +241,11 @@ pub fn file_cells(
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)
         {
-            it.changes_today = landed.iter().filter(|one| pattern.matches(one.0)).map(|one| one.1).sum();
+            it.changes_today = landed
+                .iter()
+                .filter(|one| pattern.matches(one.0))
+                .map(|one| one.1)
+                .sum();
         }
     }
     found.into_values().collect()
@@ -220,7 +268,8 @@ struct PatternUsers {
 
 impl PatternUsers {
     fn add(&mut self, uri: Uri, side: PatternUser) {
-        self.index.insert(self.all.len() as u64, std::slice::from_ref(&uri));
+        self.index
+            .insert(self.all.len() as u64, std::slice::from_ref(&uri));
         self.all.push((uri, side));
     }
 
@@ -230,17 +279,25 @@ impl PatternUsers {
         let mut ordered: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
         for (uri, one) in self.all.iter().filter(|it| it.1.is_waiting) {
             for (number, _) in self.index.overlapping(uri) {
-                let Some((_, other)) = usize::try_from(number).ok().and_then(|it| self.all.get(it)) else { continue };
+                let Some((_, other)) = usize::try_from(number).ok().and_then(|it| self.all.get(it))
+                else {
+                    continue;
+                };
                 let pair = (one.task.min(other.task), one.task.max(other.task));
-                if pair.0 == pair.1 || (one.mode == ClaimMode::Shared && other.mode == ClaimMode::Shared) {
+                if pair.0 == pair.1
+                    || (one.mode == ClaimMode::Shared && other.mode == ClaimMode::Shared)
+                {
                     continue;
                 }
-                let goes_first = ordered
-                    .entry(pair)
-                    .or_insert_with(|| depends_on(board, pair.0, pair.1) || depends_on(board, pair.1, pair.0));
+                let goes_first = ordered.entry(pair).or_insert_with(|| {
+                    depends_on(board, pair.0, pair.1) || depends_on(board, pair.1, pair.0)
+                });
                 if !*goes_first {
                     for path in [&one.path, &other.path] {
-                        found.entry(path.clone()).or_default().extend([pair.0, pair.1]);
+                        found
+                            .entry(path.clone())
+                            .or_default()
+                            .extend([pair.0, pair.1]);
                     }
                 }
             }
@@ -253,11 +310,18 @@ impl PatternUsers {
 fn depends_on(board: &Board, one: TaskId, other: TaskId) -> bool {
     let (mut open, mut seen) = (vec![one], BTreeSet::new());
     while let Some(next) = open.pop() {
-        let Some(task) = board.tasks.get(&next) else { continue };
+        let Some(task) = board.tasks.get(&next) else {
+            continue;
+        };
         if task.blocked_by.contains(&other) {
             return true;
         }
-        open.extend(task.blocked_by.iter().copied().filter(|it| seen.insert(*it)));
+        open.extend(
+            task.blocked_by
+                .iter()
+                .copied()
+                .filter(|it| seen.insert(*it)),
+        );
     }
     false
 }
@@ -270,7 +334,11 @@ fn folder_of(path: &str) -> &str {
 
 /// Returns the parent of a folder; `None` for the top.
 fn parent_of(folder: &str) -> Option<&str> {
-    if folder.is_empty() { None } else { Some(folder.rfind('/').map_or("", |at| &folder[..at])) }
+    if folder.is_empty() {
+        None
+    } else {
+        Some(folder.rfind('/').map_or("", |at| &folder[..at]))
+    }
 }
 
 /// Returns the folders that contain something, as a tree in preorder. Folders with clashes come
@@ -278,19 +346,29 @@ fn parent_of(folder: &str) -> Option<&str> {
 pub fn folder_cells(spots: Vec<FileCell>) -> Vec<FolderCell> {
     let mut own: BTreeMap<String, Vec<FileCell>> = BTreeMap::new();
     for it in spots {
-        own.entry(folder_of(&it.path).to_owned()).or_default().push(it);
+        own.entry(folder_of(&it.path).to_owned())
+            .or_default()
+            .push(it);
     }
     let mut below: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for folder in own.keys() {
         let mut at = folder.as_str();
         while let Some(parent) = parent_of(at) {
-            if !below.entry(parent.to_owned()).or_default().insert(at.to_owned()) {
+            if !below
+                .entry(parent.to_owned())
+                .or_default()
+                .insert(at.to_owned())
+            {
                 break;
             }
             at = parent;
         }
     }
-    let mut tree = FolderTree { own, below, folders: Vec::new() };
+    let mut tree = FolderTree {
+        own,
+        below,
+        folders: Vec::new(),
+    };
     tree.add_folder("", 0);
     tree.folders
 }
@@ -305,14 +383,24 @@ struct FolderTree {
 impl FolderTree {
     /// Adds a folder and all below it.
     fn add_folder(&mut self, path: &str, depth: usize) {
-        let mut children: Vec<(FolderCell, String)> =
-            self.below.remove(path).unwrap_or_default().into_iter().map(|it| (self.totals_of(&it), it)).collect();
+        let mut children: Vec<(FolderCell, String)> = self
+            .below
+            .remove(path)
+            .unwrap_or_default()
+            .into_iter()
+            .map(|it| (self.totals_of(&it), it))
+            .collect();
         let mut own = self.own.remove(path).unwrap_or_default();
         let shown = !own.is_empty() || children.len() > 1;
         if shown {
-            let all = own.iter().map(FolderCell::from_cell).chain(children.iter().map(|it| it.0.clone()));
+            let all = own
+                .iter()
+                .map(FolderCell::from_cell)
+                .chain(children.iter().map(|it| it.0.clone()));
             let mut folder = all.reduce(FolderCell::merged_with).unwrap_or_default();
-            own.sort_by(|a, b| (a.clashing_tasks.is_empty(), &a.path).cmp(&(b.clashing_tasks.is_empty(), &b.path)));
+            own.sort_by(|a, b| {
+                (a.clashing_tasks.is_empty(), &a.path).cmp(&(b.clashing_tasks.is_empty(), &b.path))
+            });
             (folder.path, folder.depth, folder.own_cells) = (path.to_owned(), depth, own);
             self.folders.push(folder);
         }
@@ -324,9 +412,21 @@ impl FolderTree {
 
     /// Returns the totals of a folder and all folders below it.
     fn totals_of(&self, path: &str) -> FolderCell {
-        let own = self.own.get(path).into_iter().flatten().map(FolderCell::from_cell);
-        let below = self.below.get(path).into_iter().flatten().map(|it| self.totals_of(it));
-        own.chain(below).reduce(FolderCell::merged_with).unwrap_or_default()
+        let own = self
+            .own
+            .get(path)
+            .into_iter()
+            .flatten()
+            .map(FolderCell::from_cell);
+        let below = self
+            .below
+            .get(path)
+            .into_iter()
+            .flatten()
+            .map(|it| self.totals_of(it));
+        own.chain(below)
+            .reduce(FolderCell::merged_with)
+            .unwrap_or_default()
     }
 }
 
@@ -334,7 +434,10 @@ impl FolderCell {
     /// Returns the totals of a single path.
     fn from_cell(it: &FileCell) -> FolderCell {
         let share = |one: &PathHolder| HolderShare {
-            holder: one.agent.as_ref().map_or_else(|| one.owner.clone(), ToString::to_string),
+            holder: one
+                .agent
+                .as_ref()
+                .map_or_else(|| one.owner.clone(), ToString::to_string),
             task: one.task,
             path_count: 1,
             deadline_unix_ms: one.deadline_unix_ms,
@@ -345,7 +448,11 @@ impl FolderCell {
             held: it.held.iter().map(share).collect(),
             wanted: usize::from(!it.wanted.is_empty()),
             // Changes of files that a pattern matches are counted at the files.
-            changes_today: if it.path.contains(['*', '?']) { 0 } else { it.changes_today },
+            changes_today: if it.path.contains(['*', '?']) {
+                0
+            } else {
+                it.changes_today
+            },
             clash_count: usize::from(!it.clashing_tasks.is_empty()),
             clashing_tasks: it.clashing_tasks.clone(),
             ..FolderCell::default()
@@ -355,7 +462,11 @@ impl FolderCell {
     /// Returns the sum of two totals.
     fn merged_with(mut self, more: FolderCell) -> FolderCell {
         for share in more.held {
-            match self.held.iter_mut().find(|it| it.holder == share.holder && it.task == share.task) {
+            match self
+                .held
+                .iter_mut()
+                .find(|it| it.holder == share.holder && it.task == share.task)
+            {
                 Some(known) => {
                     known.path_count += share.path_count;
                     known.deadline_unix_ms = known.deadline_unix_ms.max(share.deadline_unix_ms);
@@ -366,8 +477,12 @@ impl FolderCell {
         self.clashing_tasks.extend(more.clashing_tasks);
         self.clashing_tasks.sort_unstable();
         self.clashing_tasks.dedup();
-        (self.path_count, self.wanted) = (self.path_count + more.path_count, self.wanted + more.wanted);
-        (self.changes_today, self.clash_count) = (self.changes_today + more.changes_today, self.clash_count + more.clash_count);
+        (self.path_count, self.wanted) =
+            (self.path_count + more.path_count, self.wanted + more.wanted);
+        (self.changes_today, self.clash_count) = (
+            self.changes_today + more.changes_today,
+            self.clash_count + more.clash_count,
+        );
         self
     }
 }
@@ -387,7 +502,13 @@ mod tests {
             memo: String::new(),
         });
         let tasks = |of: &[u64]| of.iter().copied().map(TaskId).collect();
-        FileCell { path: path.into(), held: held.into_iter().collect(), wanted: tasks(wanted), clashing_tasks: tasks(clash), changes_today: 1 }
+        FileCell {
+            path: path.into(),
+            held: held.into_iter().collect(),
+            wanted: tasks(wanted),
+            clashing_tasks: tasks(clash),
+            changes_today: 1,
+        }
     }
 
     #[test]
@@ -413,17 +534,37 @@ mod tests {
             it.held[0].deadline_unix_ms = Some(until_wall);
             it
         };
-        let folder = folder_cells(vec![held("src/a.rs", 5), held("src/b.rs", 9), held("src/c.rs", 7)]).remove(0);
-        assert_eq!((folder.held.len(), folder.held[0].path_count, folder.held[0].deadline_unix_ms), (1, 3, Some(9)));
+        let folder = folder_cells(vec![
+            held("src/a.rs", 5),
+            held("src/b.rs", 9),
+            held("src/c.rs", 7),
+        ])
+        .remove(0);
+        assert_eq!(
+            (
+                folder.held.len(),
+                folder.held[0].path_count,
+                folder.held[0].deadline_unix_ms
+            ),
+            (1, 3, Some(9))
+        );
     }
 
     #[test]
     fn folders_form_a_tree_with_collisions_first() {
         let drawn = |spots: Vec<FileCell>| -> Vec<String> {
             let line = |it: FolderCell| {
-                let held: Vec<String> = it.held.iter().map(|it| format!("{}×{}", it.holder, it.path_count)).collect();
+                let held: Vec<String> = it
+                    .held
+                    .iter()
+                    .map(|it| format!("{}×{}", it.holder, it.path_count))
+                    .collect();
                 let own: Vec<String> = it.own_cells.iter().map(|it| it.path.clone()).collect();
-                let meet = if it.clash_count > 0 { format!(" !{}", it.clash_count) } else { String::new() };
+                let meet = if it.clash_count > 0 {
+                    format!(" !{}", it.clash_count)
+                } else {
+                    String::new()
+                };
                 let path = if it.path.is_empty() { "." } else { &it.path };
                 format!(
                     "{}{path} {} [{}] hot {}{meet}: {}",

@@ -18,7 +18,9 @@ use crate::bus::{self, Message};
 use crate::claim::{self, Acquire, Acquired, ClaimMode, ClaimOwner};
 use crate::command::Actor;
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, ChannelName, ClaimId, FiringId, HookId, Label, MessageId, Now, ProjectName};
+use crate::ids::{
+    AgentName, ChannelName, ClaimId, FiringId, HookId, Label, MessageId, Now, ProjectName,
+};
 use crate::pattern::Uri;
 use crate::refusal::Refusal;
 
@@ -71,7 +73,10 @@ impl HookTrigger {
             HookTrigger::Event { kind } => kind == event.kind(),
             HookTrigger::Free { .. } => matches!(
                 event,
-                Event::ClaimReleased(_) | Event::AttemptEnded(_) | Event::LandingLanded(_) | Event::LandingEnded(_)
+                Event::ClaimReleased(_)
+                    | Event::AttemptEnded(_)
+                    | Event::LandingLanded(_)
+                    | Event::LandingEnded(_)
             ),
         }
     }
@@ -179,7 +184,11 @@ impl Hook {
 
     /// Removes the oldest waiting trigger with this cause.
     pub(crate) fn forget_waiting(&mut self, cause: &FiringCause) {
-        if let Some(at) = self.waiting.iter().position(|waiting| waiting.cause == *cause) {
+        if let Some(at) = self
+            .waiting
+            .iter()
+            .position(|waiting| waiting.cause == *cause)
+        {
             self.waiting.remove(at);
         }
     }
@@ -195,15 +204,28 @@ impl Hook {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "by")]
 pub enum FiringCause {
-    Message { message: MessageId, channel: ChannelName, sender: Actor },
-    Event { kind: String, subject: String },
-    Free { uri: Uri },
+    Message {
+        message: MessageId,
+        channel: ChannelName,
+        sender: Actor,
+    },
+    Event {
+        kind: String,
+        subject: String,
+    },
+    Free {
+        uri: Uri,
+    },
 }
 
 impl std::fmt::Display for FiringCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FiringCause::Message { message, channel, sender } => write!(f, "{message} in {channel} from {sender}"),
+            FiringCause::Message {
+                message,
+                channel,
+                sender,
+            } => write!(f, "{message} in {channel} from {sender}"),
             FiringCause::Event { kind, subject } => write!(f, "{kind} {subject}"),
             FiringCause::Free { uri } => write!(f, "{uri} is free"),
         }
@@ -322,7 +344,10 @@ fn middle() -> u8 {
 pub fn add(draft: &mut Draft, ask: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
     let board = draft.board();
     if board.hooks.len() >= MAX_HOOKS {
-        return Err(Refusal::invalid(format!("there are {MAX_HOOKS} hooks already"), "remove some: regatta hook list"));
+        return Err(Refusal::invalid(
+            format!("there are {MAX_HOOKS} hooks already"),
+            "remove some: regatta hook list",
+        ));
     }
     check(board, &ask)?;
     let hook = Hook {
@@ -355,36 +380,74 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
     if let Some(project) = &ask.project
         && !board.projects.contains_key(project)
     {
-        return Err(Refusal::NoSuchProject { project: project.clone() });
+        return Err(Refusal::NoSuchProject {
+            project: project.clone(),
+        });
     }
     if ask.priority > 9 {
-        return Err(Refusal::invalid("a priority is 0 to 9, and the lower comes first", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "a priority is 0 to 9, and the lower comes first",
+            "give a number in that range",
+        ));
     }
-    if ask.timeout_ms.is_some_and(|it| it == 0 || it > MAX_TIMEOUT_MS) {
-        return Err(Refusal::invalid("a hook's command takes 1 ms to 24 hours", "give another --max-time"));
+    if ask
+        .timeout_ms
+        .is_some_and(|it| it == 0 || it > MAX_TIMEOUT_MS)
+    {
+        return Err(Refusal::invalid(
+            "a hook's command takes 1 ms to 24 hours",
+            "give another --max-time",
+        ));
     }
-    if ask.when.ttl_ms.is_some_and(|it| it == 0 || it > claim::MAX_TTL_MS) {
-        return Err(Refusal::invalid("a claim lives for 1 ms to 7 days", "give another --ttl"));
+    if ask
+        .when
+        .ttl_ms
+        .is_some_and(|it| it == 0 || it > claim::MAX_TTL_MS)
+    {
+        return Err(Refusal::invalid(
+            "a claim lives for 1 ms to 7 days",
+            "give another --ttl",
+        ));
     }
     if ask.when.ttl_ms.is_some() && ask.when.claim.is_none() {
-        return Err(Refusal::invalid("a TTL needs a claim, and no claim is given", "name it: --claim respond://…"));
+        return Err(Refusal::invalid(
+            "a TTL needs a claim, and no claim is given",
+            "name it: --claim respond://…",
+        ));
     }
     if ask.project.is_none() && ask.sandbox.is_some_and(|it| it != SandboxLevel::Off) {
-        return Err(Refusal::invalid("a sandboxed command needs a project, and no project is given", "name --project"));
+        return Err(Refusal::invalid(
+            "a sandboxed command needs a project, and no project is given",
+            "name --project",
+        ));
     }
     match &ask.trigger {
-        HookTrigger::Message { channel: None, label: None, mention: None, prefix: None } => {
+        HookTrigger::Message {
+            channel: None,
+            label: None,
+            mention: None,
+            prefix: None,
+        } => {
             return Err(Refusal::invalid(
                 "a hook on every message of every channel would fire all the time",
                 "name a --channel, a --label, a --mention or a --prefix",
             ));
         }
-        HookTrigger::Message { prefix: Some(prefix), .. } if prefix.trim().is_empty() || prefix.len() > 200 => {
-            return Err(Refusal::invalid("a prefix has 1 to 200 bytes, not all of them blanks", "write --prefix '!x'"));
+        HookTrigger::Message {
+            prefix: Some(prefix),
+            ..
+        } if prefix.trim().is_empty() || prefix.len() > 200 => {
+            return Err(Refusal::invalid(
+                "a prefix has 1 to 200 bytes, not all of them blanks",
+                "write --prefix '!x'",
+            ));
         }
         HookTrigger::Event { kind } if !Event::KINDS.contains(&kind.as_str()) => {
             return Err(Refusal::invalid(
-                format!("there is no event {:?}", kind.chars().take(60).collect::<String>()),
+                format!(
+                    "there is no event {:?}",
+                    kind.chars().take(60).collect::<String>()
+                ),
                 "see what happens: regatta events --json",
             ));
         }
@@ -394,15 +457,21 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
                 "use an event that the command causes instead",
             ));
         }
-        HookTrigger::Event { .. } | HookTrigger::Free { .. } if ask.when.require_label.is_some() => {
-            return Err(Refusal::invalid("only a message has labels", "leave --require-label out"));
+        HookTrigger::Event { .. } | HookTrigger::Free { .. }
+            if ask.when.require_label.is_some() =>
+        {
+            return Err(Refusal::invalid(
+                "only a message has labels",
+                "leave --require-label out",
+            ));
         }
         _ => {}
     }
     match &ask.action {
         HookAction::Run { argv, cwd } => {
             let odd = |it: &String| it.contains('\0') || it.len() > 16 * 1024;
-            if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd) {
+            if argv.first().is_none_or(String::is_empty) || argv.len() > 256 || argv.iter().any(odd)
+            {
                 return Err(Refusal::invalid(
                     "a hook's command has 1 to 256 words of at most 16 KiB",
                     "write it behind --: regatta hook add --channel shop -- ./answer.sh",
@@ -416,7 +485,13 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
             }
         }
         HookAction::Route => {
-            let channel = matches!(&ask.trigger, HookTrigger::Message { channel: Some(_), .. });
+            let channel = matches!(
+                &ask.trigger,
+                HookTrigger::Message {
+                    channel: Some(_),
+                    ..
+                }
+            );
             if ask.project.is_none() || !channel {
                 return Err(Refusal::invalid(
                     "the router works for one project, on the messages of one channel",
@@ -430,17 +505,21 @@ fn check(board: &Board, ask: &AddHook) -> Result<(), Refusal> {
 
 /// Returns the hook with this id, or a refusal.
 pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
-    board
-        .hooks
-        .get(&id)
-        .map(|it| &**it)
-        .ok_or_else(|| Refusal::missing(format!("there is no hook {id}"), "see them: regatta hook list"))
+    board.hooks.get(&id).map(|it| &**it).ok_or_else(|| {
+        Refusal::missing(
+            format!("there is no hook {id}"),
+            "see them: regatta hook list",
+        )
+    })
 }
 
 /// Pauses a hook.
 pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_none() {
-        draft.record(Event::HookChanged(HookChanged { hook: id, paused: Some(reason) }));
+        draft.record(Event::HookChanged(HookChanged {
+            hook: id,
+            paused: Some(reason),
+        }));
     }
     Ok(())
 }
@@ -448,7 +527,10 @@ pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusa
 /// Resumes a paused hook. It fires for triggers that waited when it was paused.
 pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_some() {
-        draft.record(Event::HookChanged(HookChanged { hook: id, paused: None }));
+        draft.record(Event::HookChanged(HookChanged {
+            hook: id,
+            paused: None,
+        }));
         fire_waiting(draft, id, now);
     }
     Ok(())
@@ -468,15 +550,26 @@ pub fn on_command_ended(
     (ended, output): (FiringEnd, String),
     shut_in: Option<String>,
 ) -> Result<(), Refusal> {
-    let Some(firing) = draft.board().firings.get(&id).cloned() else { return Ok(()) };
+    let Some(firing) = draft.board().firings.get(&id).cloned() else {
+        return Ok(());
+    };
     let mut start = output.len().saturating_sub(MAX_OUTPUT_BYTES);
     while !output.is_char_boundary(start) {
         start += 1;
     }
     let output = output[start..].to_owned();
-    draft.record(Event::HookEnded(HookEnded { firing: id, ended, output, shut_in }));
+    draft.record(Event::HookEnded(HookEnded {
+        firing: id,
+        ended,
+        output,
+        shut_in,
+    }));
     if let Some(FiringClaim { claim, token }) = firing.claim
-        && draft.board().claims.get(&claim).is_some_and(|it| it.token == token)
+        && draft
+            .board()
+            .claims
+            .get(&claim)
+            .is_some_and(|it| it.token == token)
     {
         claim::release(draft, claim, token)?;
     }
@@ -486,14 +579,24 @@ pub fn on_command_ended(
 /// Returns the hook depth of anything that `by` does: the maximum depth of its running commands.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
-    board.firings.values().filter(|it| it.agent == *by).map(|it| it.depth).max().unwrap_or(0)
+    board
+        .firings
+        .values()
+        .filter(|it| it.agent == *by)
+        .map(|it| it.depth)
+        .max()
+        .unwrap_or(0)
 }
 
 /// Fires the hooks that an event triggers. Events about hooks and about their claims trigger none.
 pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     fire_freed(draft, before, event, now);
     // Most events match no hook, so this check must be cheap.
-    let waits = draft.board().hooks.values().filter(|it| it.trigger.matches_kind(event));
+    let waits = draft
+        .board()
+        .hooks
+        .values()
+        .filter(|it| it.trigger.matches_kind(event));
     let mut hooks: Vec<(u8, HookId)> = waits.map(|it| (it.priority, it.id)).collect();
     if hooks.is_empty() || is_hooks_own(draft.board(), before, event) {
         return;
@@ -502,8 +605,12 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
     hooks.sort_unstable();
     for (_, id) in hooks {
         let board = draft.board();
-        let Some(hook) = board.hooks.get(&id).cloned() else { continue };
-        let Some(occasion) = input_for(board, before, &hook, event, &by, now) else { continue };
+        let Some(hook) = board.hooks.get(&id).cloned() else {
+            continue;
+        };
+        let Some(occasion) = input_for(board, before, &hook, event, &by, now) else {
+            continue;
+        };
         match evaluate(board, &hook, &occasion, now) {
             HookMatch::NotTriggered { .. } => {}
             // Triggers of a paused hook are not recorded, because people know that it is paused.
@@ -520,36 +627,67 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
 fn queue_trigger(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: String, now: Now) {
     let cause = occasion.cause();
     if hook.waiting.len() >= MAX_WAITING {
-        return record_skip(draft, hook.id, cause, format!("{why}, and {MAX_WAITING} others already wait for it"));
+        return record_skip(
+            draft,
+            hook.id,
+            cause,
+            format!("{why}, and {MAX_WAITING} others already wait for it"),
+        );
     }
-    let waiting = WaitingTrigger { cause, depth: occasion.depth() };
-    draft.record(Event::HookQueued(HookQueued { hook: hook.id, waiting }));
+    let waiting = WaitingTrigger {
+        cause,
+        depth: occasion.depth(),
+    };
+    draft.record(Event::HookQueued(HookQueued {
+        hook: hook.id,
+        waiting,
+    }));
     // If the claim is free, only earlier triggers can be ahead, so the oldest one fires.
     fire_waiting(draft, hook.id, now);
 }
 
 /// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
 fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
-    let waits = draft.board().hooks.values().filter(|hook| !hook.waiting.is_empty());
+    let waits = draft
+        .board()
+        .hooks
+        .values()
+        .filter(|hook| !hook.waiting.is_empty());
     let mut waits: Vec<(u8, HookId)> = waits.map(|hook| (hook.priority, hook.id)).collect();
     if waits.is_empty() {
         return;
     }
-    let Some(freed) = freed_by(before, event) else { return };
+    let Some(freed) = freed_by(before, event) else {
+        return;
+    };
     waits.sort_unstable();
     for (_, id) in waits {
-        let claim = draft.board().hooks.get(&id).and_then(|hook| hook.when.claim.clone());
+        let claim = draft
+            .board()
+            .hooks
+            .get(&id)
+            .and_then(|hook| hook.when.claim.clone());
         if claim.is_some_and(|claim| freed.iter().any(|uri| uri.overlaps(&claim))) {
             fire_waiting(draft, id, now);
         }
     }
 }
 
-/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when that command ends.
+/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when
+/// that command ends.
 fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     let board = draft.board();
-    let Some(hook) = board.hooks.get(&id).filter(|hook| hook.paused.is_none()).cloned() else { return };
-    let Some(next) = hook.waiting.first().cloned() else { return };
+    let Some(hook) = board
+        .hooks
+        .get(&id)
+        .filter(|hook| hook.paused.is_none())
+        .cloned()
+    else {
+        return;
+    };
+    let Some(next) = hook.waiting.first().cloned() else {
+        return;
+    };
     if matching::claim_holder(board, &hook, now).is_none() {
         start_command(draft, &hook, next.cause, next.depth, now);
     }
@@ -565,15 +703,34 @@ fn input_for<'a>(
     now: Now,
 ) -> Option<HookInput<'a>> {
     match (&hook.trigger, event) {
-        (HookTrigger::Message { .. }, Event::MessagePosted(it)) => Some(HookInput::Message(it.message())),
+        (HookTrigger::Message { .. }, Event::MessagePosted(it)) => {
+            Some(HookInput::Message(it.message()))
+        }
         (HookTrigger::Event { .. }, _) => Some(match event {
             Event::MessagePosted(it) => HookInput::Message(it.message()),
-            _ => HookInput::Event { event, by, depth: depth_of(board, by) },
+            _ => HookInput::Event {
+                event,
+                by,
+                depth: depth_of(board, by),
+            },
         }),
         (HookTrigger::Free { uri }, _) => {
             let touched = freed_by(before, event)?.iter().any(|it| it.overlaps(uri));
-            let free = || claim::conflicting_holders_on_board(board, std::slice::from_ref(uri), ClaimMode::Exclusive, None, now).is_empty();
-            (touched && free()).then(|| HookInput::Free { uri: uri.clone(), by, depth: depth_of(board, by) })
+            let free = || {
+                claim::conflicting_holders_on_board(
+                    board,
+                    std::slice::from_ref(uri),
+                    ClaimMode::Exclusive,
+                    None,
+                    now,
+                )
+                .is_empty()
+            };
+            (touched && free()).then(|| HookInput::Free {
+                uri: uri.clone(),
+                by,
+                depth: depth_of(board, by),
+            })
         }
         _ => None,
     }
@@ -583,10 +740,22 @@ fn input_for<'a>(
 /// ended.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
-        Event::ClaimReleased(it) => before.claims.get(it.claim()).map(|claim| claim.uris.clone()),
-        Event::AttemptEnded(it) => before.attempts.get(it.attempt()).map(|ended| claim::held_by_attempt(ended)),
-        Event::LandingLanded(it) => before.landings.get(it.landing()).map(|ended| claim::held_by_landing(ended)),
-        Event::LandingEnded(it) => before.landings.get(it.landing()).map(|ended| claim::held_by_landing(ended)),
+        Event::ClaimReleased(it) => before
+            .claims
+            .get(it.claim())
+            .map(|claim| claim.uris.clone()),
+        Event::AttemptEnded(it) => before
+            .attempts
+            .get(it.attempt())
+            .map(|ended| claim::held_by_attempt(ended)),
+        Event::LandingLanded(it) => before
+            .landings
+            .get(it.landing())
+            .map(|ended| claim::held_by_landing(ended)),
+        Event::LandingEnded(it) => before
+            .landings
+            .get(it.landing())
+            .map(|ended| claim::held_by_landing(ended)),
         _ => None,
     }
 }
@@ -599,10 +768,15 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
         Event::ClaimReleased(it) => *it.claim(),
         _ => return false,
     };
-    let held = |it: &Board| it.firings.values().any(|it| it.claim.is_some_and(|it| it.claim == id));
+    let held = |it: &Board| {
+        it.firings
+            .values()
+            .any(|it| it.claim.is_some_and(|it| it.claim == id))
+    };
     // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
     // claim.
-    let meant = matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
+    let meant =
+        matches!(event, Event::ClaimGranted(it) if it.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
     meant || held(board) || held(before)
 }
 
@@ -616,7 +790,10 @@ fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String)
 /// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
 fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: &str, now: Now) {
     let reason = format!("{why}, at {}", occasion.cause());
-    draft.record(Event::HookChanged(HookChanged { hook: hook.id, paused: Some(reason.clone()) }));
+    draft.record(Event::HookChanged(HookChanged {
+        hook: hook.id,
+        paused: Some(reason.clone()),
+    }));
     let public = |it: &&ChannelName| bus::addressee(it).is_none();
     let of_hook = match &hook.trigger {
         HookTrigger::Message { channel, .. } => channel.as_ref(),
@@ -626,12 +803,28 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, why: 
         HookInput::Message(it) => Some(&it.channel),
         _ => None,
     };
-    let of_project = hook.project.as_ref().and_then(|it| ChannelName::new(it.as_str()).ok());
-    let channel = of_hook.filter(public).or(of_message.filter(public)).cloned().or(of_project);
-    let channel = channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
-    let text = format!("{} is paused: {reason}. Check it, then resume it: regatta hook resume {}", hook.id, hook.id);
+    let of_project = hook
+        .project
+        .as_ref()
+        .and_then(|it| ChannelName::new(it.as_str()).ok());
+    let channel = of_hook
+        .filter(public)
+        .or(of_message.filter(public))
+        .cloned()
+        .or(of_project);
+    let channel =
+        channel.unwrap_or_else(|| ChannelName::new("general").expect("a plain word is a channel"));
+    let text = format!(
+        "{} is paused: {reason}. Check it, then resume it: regatta hook resume {}",
+        hook.id, hook.id
+    );
     let labels = vec![Label::new("coord:hook").expect("it has plain letters")];
-    let post = bus::PostMessage { channel, text, labels, reply_to: None };
+    let post = bus::PostMessage {
+        channel,
+        text,
+        labels,
+        reply_to: None,
+    };
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
@@ -651,7 +844,9 @@ fn fire(draft: &mut Draft, hook: &Hook, occasion: &HookInput<'_>, now: Now) {
 
 /// Starts a hook's command. `depth` is the number of hooks that led to the cause.
 fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32, now: Now) {
-    let HookAction::Run { argv, cwd } = hook.action.clone() else { return };
+    let HookAction::Run { argv, cwd } = hook.action.clone() else {
+        return;
+    };
     let id = FiringId(draft.board().counters.firing + 1);
     let claim = match acquire_claim(draft, hook, id, now) {
         Ok(claim) => claim,
@@ -676,12 +871,22 @@ fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32,
         output: String::new(),
         sandbox_description: None,
     };
-    draft.record(Event::HookFired(HookFired { firing: firing.into(), at: now.fleet_ms }));
+    draft.record(Event::HookFired(HookFired {
+        firing: firing.into(),
+        at: now.fleet_ms,
+    }));
 }
 
 /// Acquires the claim that the hook holds while its command runs, if it wants one.
-fn acquire_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> Result<Option<FiringClaim>, Refusal> {
-    let Some(uri) = &hook.when.claim else { return Ok(None) };
+fn acquire_claim(
+    draft: &mut Draft,
+    hook: &Hook,
+    firing: FiringId,
+    now: Now,
+) -> Result<Option<FiringClaim>, Refusal> {
+    let Some(uri) = &hook.when.claim else {
+        return Ok(None);
+    };
     let ask = Acquire {
         owner: ClaimOwner::Agent(hook.identity()),
         uris: vec![uri.clone()],
@@ -699,7 +904,12 @@ fn acquire_claim(draft: &mut Draft, hook: &Hook, firing: FiringId, now: Now) -> 
 }
 
 /// Gives a message to the built-in router of the hook's project.
-fn send_to_router(draft: &mut Draft, hook: &Hook, message: &Message, now: Now) -> Result<(), Refusal> {
+fn send_to_router(
+    draft: &mut Draft,
+    hook: &Hook,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
     match &hook.project {
         Some(project) => crate::router::on_message(draft, project, message, now),
         None => Ok(()),

@@ -20,7 +20,11 @@ pub struct BadName {
 impl BadName {
     pub(crate) fn new(what: &'static str, text: &str, why: &'static str) -> BadName {
         // A hostile name must not flood an error message.
-        BadName { what, text: text.chars().take(80).collect(), why }
+        BadName {
+            what,
+            text: text.chars().take(80).collect(),
+            why,
+        }
     }
 }
 
@@ -188,7 +192,8 @@ Label, |text| {
 name!(/// A caller's key for one request, so that a repeated request is done once (J9).
 RequestKey, |text| {
     if text.is_empty() || text.len() > 200 || !text.bytes().all(|it| it.is_ascii_graphic()) {
-        return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII characters"));
+        return Err(BadName::new("a request key", text, "it has 1 to 200 printable ASCII \
+            characters"));
     }
     Ok(())
 });
@@ -227,10 +232,21 @@ fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadN
         return Err(BadName::new(what, text, "each part has 1 to 64 characters"));
     }
     if !text.starts_with(|it: char| it.is_ascii_alphanumeric()) {
-        return Err(BadName::new(what, text, "it starts with a letter or a digit"));
+        return Err(BadName::new(
+            what,
+            text,
+            "it starts with a letter or a digit",
+        ));
     }
-    if !text.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it)) {
-        return Err(BadName::new(what, text, "it has letters, digits and - _ . only"));
+    if !text
+        .bytes()
+        .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+    {
+        return Err(BadName::new(
+            what,
+            text,
+            "it has letters, digits and - _ . only",
+        ));
     }
     Ok(())
 }
@@ -256,7 +272,16 @@ mod tests {
         assert_eq!("T21".parse(), Ok(TaskId(21)));
         assert_eq!("t21".parse(), Ok(TaskId(21)));
         assert_eq!("21".parse(), Ok(TaskId(21)));
-        for bad in ["", "T", "T-1", "T+1", "A1", "T 1", "T1x", "99999999999999999999"] {
+        for bad in [
+            "",
+            "T",
+            "T-1",
+            "T+1",
+            "A1",
+            "T 1",
+            "T1x",
+            "99999999999999999999",
+        ] {
             assert!(bad.parse::<TaskId>().is_err(), "{bad:?}");
         }
     }
@@ -266,7 +291,18 @@ mod tests {
         for good in ["shop", "a", "x-1.2_3"] {
             assert!(ProjectName::new(good).is_ok(), "{good:?}");
         }
-        for bad in ["", "-rf", ".git", "a/b", "..", "a b", "ä", "a\n", "a\0", &"x".repeat(65)] {
+        for bad in [
+            "",
+            "-rf",
+            ".git",
+            "a/b",
+            "..",
+            "a b",
+            "ä",
+            "a\n",
+            "a\0",
+            &"x".repeat(65),
+        ] {
             assert!(ProjectName::new(bad).is_err(), "{bad:?}");
         }
         assert!(AgentName::new("shop-dev/lead-amber-reef/worker-frost").is_ok());
@@ -276,7 +312,9 @@ mod tests {
         for good in ["main", "regatta/T1-word-list", "release-1.2"] {
             assert!(BranchName::new(good).is_ok(), "{good:?}");
         }
-        for bad in ["", "-x", "a..b", "a.lock", "x/.y", "a//b", "a/", "a~1", "a:b", "HEAD^", "a b"] {
+        for bad in [
+            "", "-x", "a..b", "a.lock", "x/.y", "a//b", "a/", "a~1", "a:b", "HEAD^", "a b",
+        ] {
             assert!(BranchName::new(bad).is_err(), "{bad:?}");
         }
     }

@@ -3,8 +3,8 @@
 //! A postponed item comes back by itself when its time is over. An answer, or anything else that
 //! settles the item, ends the postponement, too. Postponing decides nothing.
 //!
-//! The contents follow from the board ([`open_items`]): an item exists because something is blocked or
-//! went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
+//! The contents follow from the board ([`open_items`]): an item exists because something is blocked
+//! or went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
 //! until somebody retries the work or dismisses it.
 
 mod list; // the contents of the inbox
@@ -50,7 +50,8 @@ pub enum InboxItem {
 
 crate::ids::described!(
     InboxItem,
-    "Q7, a task T9, an attempt A5, budget:day, agent:NAME, bridge:SERVICE:AGENT or a conversation V3"
+    "Q7, a task T9, an attempt A5, budget:day, agent:NAME, bridge:SERVICE:AGENT or a conversation \
+    V3"
 );
 
 impl fmt::Display for InboxItem {
@@ -121,13 +122,19 @@ facts! {
 }
 
 /// Postpones an item for `ms` milliseconds, or with `None` brings it back.
-pub fn snooze(draft: &mut Draft, item: InboxItem, ms: Option<u64>, now: Now) -> Result<(), Refusal> {
+pub fn snooze(
+    draft: &mut Draft,
+    item: InboxItem,
+    ms: Option<u64>,
+    now: Now,
+) -> Result<(), Refusal> {
     let before = find_snooze(draft.board(), &item)?;
     let snooze = match ms {
         None => None,
-        Some(ms) if (MIN_SNOOZE_MS..=MAX_SNOOZE_MS).contains(&ms) => {
-            Some(Snooze { deadline_fleet_ms: now.fleet_ms + ms, deadline_unix_ms: now.unix_ms.saturating_add(ms) })
-        }
+        Some(ms) if (MIN_SNOOZE_MS..=MAX_SNOOZE_MS).contains(&ms) => Some(Snooze {
+            deadline_fleet_ms: now.fleet_ms + ms,
+            deadline_unix_ms: now.unix_ms.saturating_add(ms),
+        }),
         Some(_) => {
             return Err(Refusal::invalid(
                 "an item can be postponed for one second to seven days",
@@ -143,7 +150,10 @@ pub fn snooze(draft: &mut Draft, item: InboxItem, ms: Option<u64>, now: Now) -> 
 
 /// Brings a postponed item back when its time is over.
 pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
-    let due = find_snooze(draft.board(), &item).ok().flatten().is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms);
+    let due = find_snooze(draft.board(), &item)
+        .ok()
+        .flatten()
+        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms);
     if due {
         draft.record(Event::InboxSnoozed(InboxSnoozed { item, snooze: None }));
     }
@@ -169,7 +179,10 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
         InboxItem::Approval(id) => {
             let it = approval::find(board, *id)?;
             match &it.decision {
-                Some(decision) => Err(Refusal::AlreadyAnswered { approval: *id, by: decision.by.display_name().to_owned() }),
+                Some(decision) => Err(Refusal::AlreadyAnswered {
+                    approval: *id,
+                    by: decision.by.display_name().to_owned(),
+                }),
                 None => Ok(it.snoozed),
             }
         }
@@ -186,18 +199,23 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(it) => Ok(it.snoozed),
-            None => Err(Refusal::missing(format!("there is no budget of {scope}"), "see them: regatta budget list")),
+            None => Err(Refusal::missing(
+                format!("there is no budget of {scope}"),
+                "see them: regatta budget list",
+            )),
         },
         InboxItem::Agent(name) => match list::agent_problem(board, name) {
             Some(it) => Ok(it.snoozed),
-            None => none(format!("{name} does not need you: nothing keeps it from working")),
+            None => none(format!(
+                "{name} does not need you: nothing keeps it from working"
+            )),
         },
         InboxItem::Bridge(it) => match bridge_health::find_broken(board, it) {
             Some(it) => Ok(it.snoozed),
             None => none(format!("{it} does not need you: its credential works")),
         },
-        InboxItem::Request(id) => {
-            none(format!("{id} cannot be postponed: a request from somebody who is not on the list blocks nobody"))
-        }
+        InboxItem::Request(id) => none(format!(
+            "{id} cannot be postponed: a request from somebody who is not on the list blocks nobody"
+        )),
     }
 }

@@ -10,16 +10,16 @@
 //! the claim's token is its fence. While a move carries a landing, nothing but the report of that
 //! move changes the landing (Q12).
 
-pub mod guard; // changes that need a person's approval, and changes that never land
-pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
-mod operator; // requests of people: land, hold, revise, undo
-pub mod speculation; // the choice of the prefixes to validate next
-mod queue; // admission, merge order, and progress of the queue
-mod trial_result; // reports of trials and of moves
-pub(crate) mod review; // reviews by another agent
 pub mod batches; // the queue as batches, for display
-pub mod trunk_check; // comparison of the trunk with the board
 mod fault; // blame for failed trials
+pub mod guard; // changes that need a person's approval, and changes that never land
+mod operator; // requests of people: land, hold, revise, undo
+mod queue; // admission, merge order, and progress of the queue
+pub mod remote_sync; // merging commits that a remote has and the local trunk lacks
+pub(crate) mod review; // reviews by another agent
+pub mod speculation; // the choice of the prefixes to validate next
+mod trial_result; // reports of trials and of moves
+pub mod trunk_check; // comparison of the trunk with the board
 pub mod wave_commit; // one commit for all landings of a wave
 
 use std::collections::BTreeMap;
@@ -29,23 +29,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
 use crate::event::facts;
-use crate::ids::{AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId};
+use crate::ids::{
+    AgentName, BranchName, ClaimId, CommitId, LandingId, MissionId, Now, ProjectName, TaskId,
+};
 use crate::refusal::Refusal;
 use crate::task::{SettledPath, Submission, Task};
 
-pub use operator::{QueuePosition, hold_queue, land, land_with_lent_claim, person_needed_reason, release_queue, revise, undone_refusal, undo};
-pub(crate) use operator::{begin_review, resume_landing, is_free_to_land, on_checkout_changed, hold_landing};
+pub(crate) use fault::MAX_FAULTS;
+pub use operator::{
+    QueuePosition, hold_queue, land, land_with_lent_claim, person_needed_reason, release_queue,
+    revise, undo, undone_refusal,
+};
+pub(crate) use operator::{
+    begin_review, hold_landing, is_free_to_land, on_checkout_changed, resume_landing,
+};
 pub(crate) use queue::{advance, retry, submit, submit_edits, withdraw};
 pub use trial_result::{MoveOutcome, TrialOutcome, on_move_result, on_trial_result};
 pub(crate) use trial_result::{announce, on_fence_expired, on_lent_fence_expired, on_wait_timeout};
-pub(crate) use fault::MAX_FAULTS;
 
 /// Returns the median time in milliseconds from queueing to landing, or `None` if nothing has
 /// landed. The median is used because a single slow landing hardly moves it. `ended` has ended
 /// landings, each with its task.
-pub fn median_time_ms<'a>(ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>) -> Option<u64> {
+pub fn median_time_ms<'a>(
+    ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>,
+) -> Option<u64> {
     let landed = ended.filter_map(|(it, task)| Some((it, task.filter(|it| it.landed.is_some())?)));
-    let mut took: Vec<u64> = landed.map(|(it, task)| task.updated_unix_ms.saturating_sub(it.queued_unix_ms)).collect();
+    let mut took: Vec<u64> = landed
+        .map(|(it, task)| task.updated_unix_ms.saturating_sub(it.queued_unix_ms))
+        .collect();
     took.sort_unstable();
     took.get(took.len() / 2).copied()
 }
@@ -108,7 +119,13 @@ pub struct CarriedLanding {
 
 impl CarriedLanding {
     pub fn new(landing: LandingId, commit: CommitId) -> CarriedLanding {
-        CarriedLanding { landing, commit, dropped: None, unverified: false, nothing_new: None }
+        CarriedLanding {
+            landing,
+            commit,
+            dropped: None,
+            unverified: false,
+            nothing_new: None,
+        }
     }
 }
 
@@ -229,7 +246,11 @@ pub struct LentTrunkClaim {
 impl Landing {
     /// Returns the sort key of the landing within its queue. Lower goes first; age decides ties.
     pub(crate) fn rank(&self) -> u8 {
-        if self.first { 0 } else { self.priority.saturating_add(1) }
+        if self.first {
+            0
+        } else {
+            self.priority.saturating_add(1)
+        }
     }
 
     /// Returns whether the landing is held now, until `retry_at` or until somebody asks for it.
@@ -244,7 +265,11 @@ impl Landing {
             LandingState::Queued => vec![],
             LandingState::Trying { ahead, .. } => ahead.clone(),
             LandingState::Validated { carries, .. } | LandingState::Moving { carries, .. } => {
-                carries.iter().map(|it| it.landing).filter(|it| *it != self.id).collect()
+                carries
+                    .iter()
+                    .map(|it| it.landing)
+                    .filter(|it| *it != self.id)
+                    .collect()
             }
         };
         ahead.into_iter().chain([self.id]).collect()
@@ -380,5 +405,9 @@ facts! {
 
 /// Returns the landing with this id, if it has not ended.
 pub fn find(board: &Board, id: LandingId) -> Result<Arc<Landing>, Refusal> {
-    board.landings.get(&id).cloned().ok_or(Refusal::NoSuchLanding { landing: id })
+    board
+        .landings
+        .get(&id)
+        .cloned()
+        .ok_or(Refusal::NoSuchLanding { landing: id })
 }

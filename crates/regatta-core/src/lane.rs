@@ -2,8 +2,8 @@
 //! a secondary lane of its own.
 //!
 //! [`plan`] decides for each member which owner may launch it. The answer is policy, and policy is
-//! data ([`LaneSettings`], `[lanes]` of `regatta.toml`). Models, effort and similar settings do not matter
-//! here: members that differ in them still share a lane.
+//! data ([`LaneSettings`], `[lanes]` of `regatta.toml`). Models, effort and similar settings do not
+//! matter here: members that differ in them still share a lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -66,7 +66,11 @@ pub enum StoreScope {
 /// The policy for one provider. In `regatta.toml` the name of a lane is enough:
 /// `goose = "secondary"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(from = "WrittenLaneRule"))]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(from = "WrittenLaneRule")
+)]
 pub struct LaneRule {
     /// The kind of lane for its members.
     pub lane: LaneKind,
@@ -78,9 +82,17 @@ pub struct LaneRule {
 
 impl LaneRule {
     /// The rule of a provider that the primary lane can launch.
-    pub const PRIMARY: LaneRule = LaneRule { lane: LaneKind::Primary, leads: LeadableTeams::Any, store: StoreScope::Lane };
+    pub const PRIMARY: LaneRule = LaneRule {
+        lane: LaneKind::Primary,
+        leads: LeadableTeams::Any,
+        store: StoreScope::Lane,
+    };
     /// The rule of a provider whose members need lanes of their own.
-    pub const SECONDARY: LaneRule = LaneRule { lane: LaneKind::Secondary, leads: LeadableTeams::Pure, store: StoreScope::Lane };
+    pub const SECONDARY: LaneRule = LaneRule {
+        lane: LaneKind::Secondary,
+        leads: LeadableTeams::Pure,
+        store: StoreScope::Lane,
+    };
 }
 
 /// A rule in the form in which a person may write it.
@@ -105,11 +117,23 @@ struct LaneRuleTable {
 impl From<WrittenLaneRule> for LaneRule {
     fn from(written: WrittenLaneRule) -> LaneRule {
         let table = match written {
-            WrittenLaneRule::Lane(lane) => LaneRuleTable { lane, leads: None, store: StoreScope::Lane },
+            WrittenLaneRule::Lane(lane) => LaneRuleTable {
+                lane,
+                leads: None,
+                store: StoreScope::Lane,
+            },
             WrittenLaneRule::Rule(table) => table,
         };
-        let usual = if table.lane == LaneKind::Primary { LeadableTeams::Any } else { LeadableTeams::Pure };
-        LaneRule { lane: table.lane, leads: table.leads.unwrap_or(usual), store: table.store }
+        let usual = if table.lane == LaneKind::Primary {
+            LeadableTeams::Any
+        } else {
+            LeadableTeams::Pure
+        };
+        LaneRule {
+            lane: table.lane,
+            leads: table.leads.unwrap_or(usual),
+            store: table.store,
+        }
     }
 }
 
@@ -126,10 +150,13 @@ impl<'de> Deserialize<'de> for LaneRule {
                 LaneKind::deserialize(word.into_deserializer()).map(WrittenLaneRule::Lane)
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WrittenLaneRule, A::Error> {
-                LaneRuleTable::deserialize(MapAccessDeserializer::new(map)).map(WrittenLaneRule::Rule)
+                LaneRuleTable::deserialize(MapAccessDeserializer::new(map))
+                    .map(WrittenLaneRule::Rule)
             }
         }
-        deserializer.deserialize_any(LaneRuleVisitor).map(LaneRule::from)
+        deserializer
+            .deserialize_any(LaneRuleVisitor)
+            .map(LaneRule::from)
     }
 }
 
@@ -148,7 +175,11 @@ pub struct LaneSettings {
 
 impl Default for LaneSettings {
     fn default() -> LaneSettings {
-        LaneSettings { policy: BTreeMap::new(), concurrency: 8, failover: BTreeMap::new() }
+        LaneSettings {
+            policy: BTreeMap::new(),
+            concurrency: 8,
+            failover: BTreeMap::new(),
+        }
     }
 }
 
@@ -174,15 +205,24 @@ impl LaneSettings {
     pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
         let exact = self.failover.get(provider);
         let listed = exact.or_else(|| {
-            self.failover.iter().find(|(name, _)| provider_name::is_same(name, provider)).map(|(_, others)| others)
+            self.failover
+                .iter()
+                .find(|(name, _)| provider_name::is_same(name, provider))
+                .map(|(_, others)| others)
         });
-        listed.into_iter().flatten().map(|name| provider_name::canonical(name))
+        listed
+            .into_iter()
+            .flatten()
+            .map(|name| provider_name::canonical(name))
     }
 
     /// Returns the rule that the policy gives a provider under any of its names.
     fn configured_rule(&self, provider: &str) -> Option<&LaneRule> {
         self.policy.get(provider).or_else(|| {
-            self.policy.iter().find(|(name, _)| provider_name::is_same(name, provider)).map(|(_, rule)| rule)
+            self.policy
+                .iter()
+                .find(|(name, _)| provider_name::is_same(name, provider))
+                .map(|(_, rule)| rule)
         })
     }
 
@@ -280,17 +320,26 @@ impl fmt::Display for RosterProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RosterProblem::SameName(name) => write!(f, "two members of the team are called {name}"),
-            RosterProblem::TooMany(count) => write!(f, "a team has at most {MAX_MEMBERS} members, not {count}"),
+            RosterProblem::TooMany(count) => {
+                write!(f, "a team has at most {MAX_MEMBERS} members, not {count}")
+            }
             RosterProblem::NoProvider(name) => write!(f, "{name} has no provider"),
-            RosterProblem::CannotLead { lead, provider, other, others } => write!(
+            RosterProblem::CannotLead {
+                lead,
+                provider,
+                other,
+                others,
+            } => write!(
                 f,
-                "{provider} cannot lead a mixed team: {lead} would own the team's primary lane, and {other} is {others}"
+                "{provider} cannot lead a mixed team: {lead} would own the team's primary lane, \
+                and {other} is {others}"
             ),
             RosterProblem::SharedStore { provider, members } => {
                 let names: Vec<&str> = members.iter().map(MemberName::as_str).collect();
                 write!(
                     f,
-                    "{provider} keeps one store for a whole team, so a mixed team has at most one {provider} member, \
+                    "{provider} keeps one store for a whole team, so a mixed team has at most one \
+                     {provider} member, \
                      not {}: {}",
                     names.len(),
                     names.join(", ")
@@ -304,15 +353,21 @@ impl RosterProblem {
     /// Returns the change that solves the problem.
     pub fn hint(&self) -> String {
         match self {
-            RosterProblem::SameName(name) => format!("rename one {name}; the lead's name counts, too"),
+            RosterProblem::SameName(name) => {
+                format!("rename one {name}; the lead's name counts, too")
+            }
             RosterProblem::TooMany(_) => "make two teams".to_owned(),
-            RosterProblem::NoProvider(name) => format!("set it for {name} or for the lead: provider = \"codex\""),
+            RosterProblem::NoProvider(name) => {
+                format!("set it for {name} or for the lead: provider = \"codex\"")
+            }
             RosterProblem::CannotLead { provider, .. } => format!(
-                "let another provider lead, or make all of them {provider}; if this {provider} can own a mixed team, say so: \
+                "let another provider lead, or make all of them {provider}; if this {provider} can \
+                 own a mixed team, say so: \
                  [lanes.policy] {provider} = {{ lane = \"secondary\", leads = \"any\" }}"
             ),
             RosterProblem::SharedStore { provider, .. } => format!(
-                "keep one of them; if its lanes can have a store each, say so: [lanes.policy] {provider} = {{ lane = \
+                "keep one of them; if its lanes can have a store each, say so: [lanes.policy] \
+                 {provider} = {{ lane = \
                  \"secondary\", store = \"lane\" }}"
             ),
         }
@@ -320,7 +375,11 @@ impl RosterProblem {
 }
 
 /// Plans a team's lanes, or returns all problems of the roster.
-pub fn plan(lead: &PlannedMember, members: &[PlannedMember], lanes: &LaneSettings) -> Result<LanePlan, Vec<RosterProblem>> {
+pub fn plan(
+    lead: &PlannedMember,
+    members: &[PlannedMember],
+    lanes: &LaneSettings,
+) -> Result<LanePlan, Vec<RosterProblem>> {
     let mut objections = Vec::new();
     if members.len() > MAX_MEMBERS {
         objections.push(RosterProblem::TooMany(members.len()));
@@ -338,7 +397,8 @@ pub fn plan(lead: &PlannedMember, members: &[PlannedMember], lanes: &LaneSetting
     let own = lanes.rule(&lead.provider);
     // If all members have one provider that needs its own owner, that owner owns the primary lane
     // alone.
-    let pure = own.lane == LaneKind::Secondary && members.iter().all(|it| it.provider == lead.provider);
+    let pure =
+        own.lane == LaneKind::Secondary && members.iter().all(|it| it.provider == lead.provider);
     let aside = |it: &&PlannedMember| !pure && lanes.rule(&it.provider).lane == LaneKind::Secondary;
     let named = !lead.provider.trim().is_empty();
     if let (false, LeadableTeams::Pure, true) = (pure, own.leads, named)
@@ -352,14 +412,23 @@ pub fn plan(lead: &PlannedMember, members: &[PlannedMember], lanes: &LaneSetting
         });
     }
     let mut stores: BTreeMap<&str, Vec<MemberName>> = BTreeMap::new();
-    for seat in std::iter::once(lead).filter(|_| !pure).chain(members.iter().filter(aside)) {
+    for seat in std::iter::once(lead)
+        .filter(|_| !pure)
+        .chain(members.iter().filter(aside))
+    {
         let rule = lanes.rule(&seat.provider);
         if rule.store == StoreScope::Team && rule.lane == LaneKind::Secondary {
-            stores.entry(&seat.provider).or_default().push(seat.name.clone());
+            stores
+                .entry(&seat.provider)
+                .or_default()
+                .push(seat.name.clone());
         }
     }
     for (provider, members) in stores.into_iter().filter(|it| it.1.len() > 1) {
-        objections.push(RosterProblem::SharedStore { provider: provider.to_owned(), members });
+        objections.push(RosterProblem::SharedStore {
+            provider: provider.to_owned(),
+            members,
+        });
     }
     if !objections.is_empty() {
         return Err(objections);
@@ -382,15 +451,26 @@ pub fn plan(lead: &PlannedMember, members: &[PlannedMember], lanes: &LaneSetting
         (false, 1) => TeamMix::Primary,
         (false, _) => TeamMix::Mixed,
     };
-    Ok(LanePlan { mix, lanes: planned })
+    Ok(LanePlan {
+        mix,
+        lanes: planned,
+    })
 }
 
 /// Returns the plan in words, one sentence for each member, the lead first.
 pub fn explain(lead: &PlannedMember, members: &[PlannedMember], plan: &LanePlan) -> Vec<String> {
-    let first = format!("lead {} owns the primary lane ({})", lead.name, lead.provider);
+    let first = format!(
+        "lead {} owns the primary lane ({})",
+        lead.name, lead.provider
+    );
     let rest = members.iter().map(|it| match plan.lane_of(&it.name) {
-        Some(lane) if lane.kind == LaneKind::Secondary => format!("member {} goes to secondary lane {}", it.name, lane.id),
-        _ => format!("member {} stays on the primary lane ({})", it.name, it.provider),
+        Some(lane) if lane.kind == LaneKind::Secondary => {
+            format!("member {} goes to secondary lane {}", it.name, lane.id)
+        }
+        _ => format!(
+            "member {} stays on the primary lane ({})",
+            it.name, it.provider
+        ),
     });
     std::iter::once(first).chain(rest).collect()
 }

@@ -1,38 +1,40 @@
 //! Launches: one start of a team and its result. This is the resolved record, with one entry for
 //! each expected member.
 //!
-//! Aggregates are never stored: [`TeamLaunch::phase`] and [`TeamLaunch::outcome`] are derived from the
-//! members' states (T2). The coordinator in `launch/coordinate.rs` changes members' states. Each
-//! report names exactly one member, so that a failure cannot affect another (T3).
+//! Aggregates are never stored: [`TeamLaunch::phase`] and [`TeamLaunch::outcome`] are derived from
+//! the members' states (T2). The coordinator in `launch/coordinate.rs` changes members' states.
+//! Each report names exactly one member, so that a failure cannot affect another (T3).
 
+mod announce; // announcements on the bus
 mod coordinator; // the next step of a launch
 mod evidence; // records rebuilt from running sessions
-mod announce; // announcements on the bus
 mod member_state; // observations of a member's session
-mod summary; // the one summary for every reader
-mod messages; // descriptions for people
+mod messages;
+mod summary; // the one summary for every reader // descriptions for people
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{SecretVariable, Runtime};
+use crate::agent::{Runtime, SecretVariable};
 use crate::attempt::Attempt;
 use crate::board::Board;
 use crate::event::facts;
-use crate::unknown_fields::UnknownFields;
 use crate::ids::{AgentName, AttemptId, LaunchId, MemberName, ProjectName, TaskId, TeamName};
-use crate::lane::{LaneKind, Lane};
+use crate::lane::{Lane, LaneKind};
 use crate::team::Team;
+use crate::unknown_fields::UnknownFields;
 
-pub(crate) use coordinator::{advance, relaunch_if_requested, mark_down, record_reconciled, restore, supersede_record};
-pub use coordinator::{begin, relaunch, on_resolved, retry, stop};
-pub(crate) use evidence::{begin_from_evidence, fill_roster, record_session};
 pub(crate) use announce::announce;
-pub use member_state::{MemberActivity, activity_of_task, activity};
+pub(crate) use coordinator::{
+    advance, mark_down, record_reconciled, relaunch_if_requested, restore, supersede_record,
+};
+pub use coordinator::{begin, on_resolved, relaunch, retry, stop};
+pub(crate) use evidence::{begin_from_evidence, fill_roster, record_session};
+pub use member_state::{MemberActivity, activity, activity_of_task};
 pub(crate) use member_state::{on_session_ended, on_session_event};
-pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
 pub use messages::{describe, explain};
+pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
 
 /// The state of a member within a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -88,7 +90,13 @@ impl MemberState {
 
     /// Returns whether the member's start is still under way.
     pub fn is_pending(self) -> bool {
-        matches!(self, MemberState::Queued | MemberState::Starting | MemberState::PendingBootstrap | MemberState::PendingPermission)
+        matches!(
+            self,
+            MemberState::Queued
+                | MemberState::Starting
+                | MemberState::PendingBootstrap
+                | MemberState::PendingPermission
+        )
     }
 }
 
@@ -317,12 +325,17 @@ impl LaunchEntry {
 
     /// Returns whether the member is known to be on a secondary lane.
     pub fn is_on_secondary_lane(&self) -> bool {
-        self.lane.as_ref().is_some_and(|it| it.kind == LaneKind::Secondary)
+        self.lane
+            .as_ref()
+            .is_some_and(|it| it.kind == LaneKind::Secondary)
     }
 
     /// Returns the entry with this cause.
     fn with_cause(mut self, kind: MemberCauseKind, text: impl Into<String>) -> LaunchEntry {
-        self.cause = Some(MemberCause { kind, text: text.into() });
+        self.cause = Some(MemberCause {
+            kind,
+            text: text.into(),
+        });
         self
     }
 }
@@ -404,17 +417,26 @@ impl TeamLaunch {
             MemberState::Stopped if entry.alive_since_unix_ms.is_none() => MemberState::Skipped,
             state => state,
         };
-        outcome_of(self.members.iter().map(|entry| (state(entry), entry.cause.as_ref().map(|cause| cause.kind))))
+        outcome_of(
+            self.members
+                .iter()
+                .map(|entry| (state(entry), entry.cause.as_ref().map(|cause| cause.kind))),
+        )
     }
 }
 
 /// Returns the outcome for a list of member states. An unknown lane counts as pending, not as a
 /// failure.
-pub fn outcome_of(members: impl IntoIterator<Item = (MemberState, Option<MemberCauseKind>)>) -> LaunchOutcome {
+pub fn outcome_of(
+    members: impl IntoIterator<Item = (MemberState, Option<MemberCauseKind>)>,
+) -> LaunchOutcome {
     let (mut pending, mut failed, mut skipped) = (false, false, false);
     for (state, why) in members {
         match state {
-            MemberState::Queued | MemberState::Starting | MemberState::PendingBootstrap | MemberState::PendingPermission => pending = true,
+            MemberState::Queued
+            | MemberState::Starting
+            | MemberState::PendingBootstrap
+            | MemberState::PendingPermission => pending = true,
             MemberState::Degraded if why == Some(MemberCauseKind::LaneUnknown) => pending = true,
             MemberState::FailedToStart | MemberState::Degraded => failed = true,
             MemberState::Skipped => skipped = true,
@@ -488,37 +510,58 @@ pub fn latest_launch<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<TeamLa
 /// Returns whether any part of a team runs or is starting. Attempts are the evidence, whatever the
 /// record has (T7).
 pub fn is_up(board: &Board, team: &Team) -> bool {
-    let is_active = latest_launch(board, team).is_some_and(|launch| launch.phase() == LaunchPhase::Active);
+    let is_active =
+        latest_launch(board, team).is_some_and(|launch| launch.phase() == LaunchPhase::Active);
     is_active || live_attempts(board, team).next().is_some()
 }
 
 /// Returns the attempts of a team's members: their sessions and their tasks.
-pub fn live_attempts<'a>(board: &'a Board, team: &'a Team) -> impl Iterator<Item = &'a Arc<Attempt>> {
+pub fn live_attempts<'a>(
+    board: &'a Board,
+    team: &'a Team,
+) -> impl Iterator<Item = &'a Arc<Attempt>> {
     let record = latest_launch(board, team);
     board.attempts.values().filter(move |attempt| {
-        let Some(name) = member_of(team, &attempt.agent) else { return false };
-        let is_known = || team.member(&name).is_some() || record.is_some_and(|launch| launch.entry(&name).is_some());
+        let Some(name) = member_of(team, &attempt.agent) else {
+            return false;
+        };
+        let is_known = || {
+            team.member(&name).is_some()
+                || record.is_some_and(|launch| launch.entry(&name).is_some())
+        };
         attempt.supervised && (attempt.session_of.is_some() || is_known())
     })
 }
 
 /// Returns the member that an agent is: a team's agents are named `TEAM/MEMBER`.
 pub(crate) fn member_of(team: &Team, agent: &AgentName) -> Option<MemberName> {
-    let name = agent.as_str().strip_prefix(team.name.as_str())?.strip_prefix('/')?;
+    let name = agent
+        .as_str()
+        .strip_prefix(team.name.as_str())?
+        .strip_prefix('/')?;
     MemberName::new(name).ok()
 }
 
 /// Returns the team that an agent is a member of, whether it is up or not.
 pub(crate) fn team_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a TeamName> {
-    board.teams.values().find(|team| member_of(team, agent).is_some()).map(|team| &team.name)
+    board
+        .teams
+        .values()
+        .find(|team| member_of(team, agent).is_some())
+        .map(|team| &team.name)
 }
 
 /// Returns whether a session or a task of a member runs.
 pub fn is_member_running(board: &Board, entry: &LaunchEntry) -> bool {
-    board.attempts.values().any(|it| it.agent == entry.agent && it.supervised)
+    board
+        .attempts
+        .values()
+        .any(|it| it.agent == entry.agent && it.supervised)
 }
 
 /// Returns whether a member's session is still on the board, so that its process may be alive.
 pub fn has_session(board: &Board, entry: &LaunchEntry) -> bool {
-    entry.attempt.is_some_and(|it| board.attempts.contains_key(&it))
+    entry
+        .attempt
+        .is_some_and(|it| board.attempts.contains_key(&it))
 }

@@ -21,13 +21,15 @@ use crate::bus::{self, Message};
 use crate::claim::{self, ClaimOwner};
 use crate::command::Actor;
 use crate::event::{Event, facts};
-use crate::ids::{AgentName, AttemptId, ChannelName, Label, MessageId, MissionId, Now, ProjectName, TaskId};
-use crate::mission::{self, LandedWork, Mission, StartMode, MissionState};
+use crate::ids::{
+    AgentName, AttemptId, ChannelName, Label, MessageId, MissionId, Now, ProjectName, TaskId,
+};
+use crate::intervention;
+use crate::mission::{self, LandedWork, Mission, MissionState, StartMode};
 use crate::name_generator::{self, NameLength};
 use crate::project::Project;
 use crate::refusal::Refusal;
-use crate::intervention;
-use crate::task::{self, AddTask, NextAttempt, TaskDuty, AssignMode, TaskStatus, Task};
+use crate::task::{self, AddTask, AssignMode, NextAttempt, Task, TaskDuty, TaskStatus};
 
 pub(crate) use edits::adopt_edits;
 
@@ -93,7 +95,10 @@ impl Lead {
     /// Returns the time of its next timer on the fleet clock.
     pub(crate) fn next_timer_fleet_ms(&self) -> Option<u64> {
         self.acting_name()?;
-        [self.checkpoint_fleet_ms, self.deadline_fleet_ms].into_iter().flatten().min()
+        [self.checkpoint_fleet_ms, self.deadline_fleet_ms]
+            .into_iter()
+            .flatten()
+            .min()
     }
 }
 
@@ -142,10 +147,16 @@ const MAX_GOAL_BYTES: usize = 64 * 1024;
 
 /// Requests a mission with a lead. It starts at once if the project may have another lead, and is
 /// queued otherwise.
-pub fn request_mission(draft: &mut Draft, ask: LeadRequest, now: Now) -> Result<MissionId, Refusal> {
+pub fn request_mission(
+    draft: &mut Draft,
+    ask: LeadRequest,
+    now: Now,
+) -> Result<MissionId, Refusal> {
     let board = draft.board();
     let Some(project) = board.projects.get(&ask.project).cloned() else {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     };
     let goal = ask.goal.trim();
     if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
@@ -158,7 +169,9 @@ pub fn request_mission(draft: &mut Draft, ask: LeadRequest, now: Now) -> Result<
         check_free_task(board, id, &ask.project)?;
     }
     let agent = choose_lead(board, &project, ask.agent)?;
-    let channel = ask.channel.unwrap_or_else(|| bus::channel_of(&project.name));
+    let channel = ask
+        .channel
+        .unwrap_or_else(|| bus::channel_of(&project.name));
     let id = MissionId(board.counters.mission + 1);
     let lead = Lead {
         agent,
@@ -200,9 +213,13 @@ pub fn request_mission(draft: &mut Draft, ask: LeadRequest, now: Now) -> Result<
     mission::begin(draft, mission);
     start_queued_missions(draft, &ask.project, now)?;
     if let Some(place) = queue_position(draft.board(), id) {
-        let (busy, most) = (led_missions(draft.board(), &ask.project).count(), project.settings.leads.max_leads);
+        let (busy, most) = (
+            led_missions(draft.board(), &ask.project).count(),
+            project.settings.leads.max_leads,
+        );
         let text = format!(
-            "{id} waits for a lead: it is number {place} in the queue, and {busy} of {most} leads are at work. It starts \
+            "{id} waits for a lead: it is number {place} in the queue, and {busy} of {most} leads \
+             are at work. It starts \
              automatically when one ends."
         );
         post_to_requester(draft, id, "spawn-ack", text, now)?;
@@ -211,28 +228,58 @@ pub fn request_mission(draft: &mut Draft, ask: LeadRequest, now: Now) -> Result<
 }
 
 /// Returns the missions of a project that have a lead now.
-pub fn led_missions<'a>(board: &'a Board, project: &ProjectName) -> impl Iterator<Item = &'a Arc<Mission>> {
-    let led = |it: &&Arc<Mission>| it.lead.as_ref().is_some_and(|it| it.acting_name().is_some());
-    board.missions.values().filter(move |it| it.project == *project).filter(led)
+pub fn led_missions<'a>(
+    board: &'a Board,
+    project: &ProjectName,
+) -> impl Iterator<Item = &'a Arc<Mission>> {
+    let led = |it: &&Arc<Mission>| {
+        it.lead
+            .as_ref()
+            .is_some_and(|it| it.acting_name().is_some())
+    };
+    board
+        .missions
+        .values()
+        .filter(move |it| it.project == *project)
+        .filter(led)
 }
 
 /// Returns a mission's position in the queue for a lead, from 1, or `None` if it is not queued.
 pub fn queue_position(board: &Board, id: MissionId) -> Option<usize> {
     let project = &board.missions.get(&id)?.project;
-    queued_missions(board, project).position(|it| it.id == id).map(|it| it + 1)
+    queued_missions(board, project)
+        .position(|it| it.id == id)
+        .map(|it| it + 1)
 }
 
 /// Returns the queued missions of a project, in order.
-fn queued_missions<'a>(board: &'a Board, project: &ProjectName) -> impl Iterator<Item = &'a Arc<Mission>> {
-    board.missions.values().filter(move |it| it.project == *project && it.state == MissionState::Queued)
+fn queued_missions<'a>(
+    board: &'a Board,
+    project: &ProjectName,
+) -> impl Iterator<Item = &'a Arc<Mission>> {
+    board
+        .missions
+        .values()
+        .filter(move |it| it.project == *project && it.state == MissionState::Queued)
 }
 
 /// Returns the agent whose program leads: the requested one, the one in the project's settings, or
 /// the only one.
-pub(crate) fn choose_lead(board: &Board, project: &Project, asked: Option<AgentName>) -> Result<AgentName, Refusal> {
+pub(crate) fn choose_lead(
+    board: &Board,
+    project: &Project,
+    asked: Option<AgentName>,
+) -> Result<AgentName, Refusal> {
     let settings = &project.settings;
     let named = asked.or_else(|| settings.leads.agent.clone());
-    let first = || settings.run.agents.as_ref()?.first().and_then(|it| AgentName::new(it).ok());
+    let first = || {
+        settings
+            .run
+            .agents
+            .as_ref()?
+            .first()
+            .and_then(|it| AgentName::new(it).ok())
+    };
     if let Some(name) = named.or_else(first) {
         let found = agent::find(board, &name)?;
         return match found.derived_from {
@@ -243,8 +290,18 @@ pub(crate) fn choose_lead(board: &Board, project: &Project, asked: Option<AgentN
             )),
         };
     }
-    let mut own: Vec<&AgentName> = board.agents.values().filter(|it| it.derived_from.is_none()).map(|it| &it.name).collect();
-    let leads = |it: &&&AgentName| board.agents.get(**it).is_some_and(|it| it.role == Role::Lead);
+    let mut own: Vec<&AgentName> = board
+        .agents
+        .values()
+        .filter(|it| it.derived_from.is_none())
+        .map(|it| &it.name)
+        .collect();
+    let leads = |it: &&&AgentName| {
+        board
+            .agents
+            .get(**it)
+            .is_some_and(|it| it.role == Role::Lead)
+    };
     if own.iter().filter(leads).count() == 1 {
         own.retain(|it| leads(&it));
     }
@@ -252,7 +309,8 @@ pub(crate) fn choose_lead(board: &Board, project: &Project, asked: Option<AgentN
         [only] => Ok((*only).clone()),
         [] => Err(Refusal::invalid(
             "there is no agent that could lead",
-            "add one: regatta agent add NAME --preset claude, and name it in regatta.toml: [leads] agent = \"NAME\"",
+            "add one: regatta agent add NAME --preset claude, and name it in regatta.toml: \
+            [leads] agent = \"NAME\"",
         )),
         _ => Err(Refusal::invalid(
             "several agents could lead, and the settings name none",
@@ -262,14 +320,26 @@ pub(crate) fn choose_lead(board: &Board, project: &Project, asked: Option<AgentN
 }
 
 /// Starts queued missions, in order, while the project may have another lead.
-pub(crate) fn start_queued_missions(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
+pub(crate) fn start_queued_missions(
+    draft: &mut Draft,
+    project: &ProjectName,
+    now: Now,
+) -> Result<(), Refusal> {
     loop {
         let board = draft.board();
-        let Some(most) = board.projects.get(project).map(|it| it.settings.leads.max_leads) else { return Ok(()) };
+        let Some(most) = board
+            .projects
+            .get(project)
+            .map(|it| it.settings.leads.max_leads)
+        else {
+            return Ok(());
+        };
         if led_missions(board, project).count() >= most as usize {
             return Ok(());
         }
-        let Some(next) = queued_missions(board, project).next().cloned() else { return Ok(()) };
+        let Some(next) = queued_missions(board, project).next().cloned() else {
+            return Ok(());
+        };
         // A mission that cannot start any more must not block the missions behind it.
         if let Err(refusal) = start_lead(draft, &next, now) {
             lose_lead(draft, &next, &refusal.message(), now)?;
@@ -280,36 +350,80 @@ pub(crate) fn start_queued_missions(draft: &mut Draft, project: &ProjectName, no
 /// Starts a mission's lead and workers. All checks that can refuse come before the first record.
 fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
-    let Some(lead) = mission.lead.clone() else { return Ok(()) };
-    let Some(project) = board.projects.get(&mission.project).cloned() else { return Ok(()) };
+    let Some(lead) = mission.lead.clone() else {
+        return Ok(());
+    };
+    let Some(project) = board.projects.get(&mission.project).cloned() else {
+        return Ok(());
+    };
     let settings = &project.settings.leads;
     agent::find(board, &lead.agent)?;
     let mut sorts = settings.workers.clone();
-    sorts.retain(|it| board.agents.get(it).is_some_and(|it| it.derived_from.is_none()));
+    sorts.retain(|it| {
+        board
+            .agents
+            .get(it)
+            .is_some_and(|it| it.derived_from.is_none())
+    });
     if sorts.is_empty() {
         sorts.push(lead.agent.clone());
     }
     let base = base_name(&mission.project)?;
-    let name = name_generator::unused_name(board, &format!("{base}/lead-"), NameLength::Two, mission.id.0)?;
+    let name = name_generator::unused_name(
+        board,
+        &format!("{base}/lead-"),
+        NameLength::Two,
+        mission.id.0,
+    )?;
     let count = settings.max_workers as usize;
-    let workers = name_generator::unused_names(board, &format!("{name}/worker-"), NameLength::One, mission.id.0, count)?;
+    let workers = name_generator::unused_names(
+        board,
+        &format!("{name}/worker-"),
+        NameLength::One,
+        mission.id.0,
+        count,
+    )?;
 
     agent::derive(draft, &lead.agent, name.clone(), (Role::Lead, 1), now)?;
     for (nth, worker) in workers.iter().enumerate() {
-        agent::derive(draft, &sorts[nth % sorts.len()], worker.clone(), (Role::Worker, 1), now)?;
+        agent::derive(
+            draft,
+            &sorts[nth % sorts.len()],
+            worker.clone(),
+            (Role::Worker, 1),
+            now,
+        )?;
     }
-    claim::claim_agent_name(draft, &name, format!("leads {}: {}", mission.id, mission.title), now);
+    claim::claim_agent_name(
+        draft,
+        &name,
+        format!("leads {}: {}", mission.id, mission.title),
+        now,
+    );
     let goal = mission.goal.clone().unwrap_or_default();
-    let add = AddTask::new_report(mission.project.clone(), &format!("Lead {}: {}", mission.id, mission.title), goal);
+    let add = AddTask::new_report(
+        mission.project.clone(),
+        &format!("Lead {}: {}", mission.id, mission.title),
+        goal,
+    );
     let task = task::add(draft, add, Some((mission.id, Default::default())), now)?;
     task::set_duty(draft, task, TaskDuty::Lead, None)?;
     task::assign(draft, task, Some(name.clone()), AssignMode::Queue, now)?;
     if let LeadSubject::Task(id) = lead.subject
         && check_free_task(draft.board(), id, &mission.project).is_ok()
     {
-        task::adopt(draft, id, (mission.id, Default::default()), &mission.project)?;
+        task::adopt(
+            draft,
+            id,
+            (mission.id, Default::default()),
+            &mission.project,
+        )?;
     }
-    let span = |it: crate::project::Millis| Some(it.ms()).filter(|it| *it > 0).map(|it| now.fleet_ms + it);
+    let span = |it: crate::project::Millis| {
+        Some(it.ms())
+            .filter(|it| *it > 0)
+            .map(|it| now.fleet_ms + it)
+    };
     let lead = Lead {
         name: Some(name.clone()),
         task: Some(task),
@@ -318,7 +432,13 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
         deadline_fleet_ms: span(settings.timeout),
         ..lead
     };
-    record_lead(draft, mission.id, lead, Some(workers), Some(MissionState::Active));
+    record_lead(
+        draft,
+        mission.id,
+        lead,
+        Some(workers),
+        Some(MissionState::Active),
+    );
     // Tasks of former workers that have not started become available to the new ones.
     for child in open_children(draft.board(), mission.id) {
         unassign_orphaned_task(draft, child.id, now)?;
@@ -332,17 +452,34 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
 
 /// Unassigns a waiting task whose worker no longer works for its mission, because nobody would ever
 /// take it.
-pub(crate) fn unassign_orphaned_task(draft: &mut Draft, id: TaskId, now: Now) -> Result<(), Refusal> {
+pub(crate) fn unassign_orphaned_task(
+    draft: &mut Draft,
+    id: TaskId,
+    now: Now,
+) -> Result<(), Refusal> {
     let board = draft.board();
-    let Some(task) = board.tasks.get(&id).filter(|it| it.status.is_waiting() && it.is_polled()) else {
+    let Some(task) = board
+        .tasks
+        .get(&id)
+        .filter(|it| it.status.is_waiting() && it.is_polled())
+    else {
         return Ok(());
     };
-    let (Some(name), Some(mission)) = (&task.assignee, task.mission.and_then(|it| board.missions.get(&it))) else {
+    let (Some(name), Some(mission)) = (
+        &task.assignee,
+        task.mission.and_then(|it| board.missions.get(&it)),
+    ) else {
         return Ok(());
     };
     let led = mission.lead.is_some() && mission.state == MissionState::Active;
-    let named = board.agents.get(name).is_none_or(|it| it.derived_from.is_some());
-    let member = board.launches.values().any(|it| it.members.iter().any(|it| it.agent == *name));
+    let named = board
+        .agents
+        .get(name)
+        .is_none_or(|it| it.derived_from.is_some());
+    let member = board
+        .launches
+        .values()
+        .any(|it| it.members.iter().any(|it| it.agent == *name));
     if led && named && !member && !mission.agents.contains(name) {
         task::assign(draft, id, None, AssignMode::Direct, now)?;
     }
@@ -362,15 +499,32 @@ fn check_free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(
         return Err(Refusal::NoSuchTask { task: id });
     }
     match task.mission {
-        Some(other) => Err(Refusal::InUse { what: id.to_string(), by: other.to_string() }),
-        None if !task.status.is_waiting() => Err(Refusal::InUse { what: id.to_string(), by: task.status.to_string() }),
+        Some(other) => Err(Refusal::InUse {
+            what: id.to_string(),
+            by: other.to_string(),
+        }),
+        None if !task.status.is_waiting() => Err(Refusal::InUse {
+            what: id.to_string(),
+            by: task.status.to_string(),
+        }),
         None => Ok(()),
     }
 }
 
 /// Records a change of a mission's lead.
-fn record_lead(draft: &mut Draft, mission: MissionId, lead: Lead, agents: Option<Vec<AgentName>>, state: Option<MissionState>) {
-    draft.record(Event::MissionLed(MissionLed { mission, lead: lead.into(), agents, state }));
+fn record_lead(
+    draft: &mut Draft,
+    mission: MissionId,
+    lead: Lead,
+    agents: Option<Vec<AgentName>>,
+    state: Option<MissionState>,
+) {
+    draft.record(Event::MissionLed(MissionLed {
+        mission,
+        lead: lead.into(),
+        agents,
+        state,
+    }));
 }
 
 /// Returns a mission with its lead, if it has one.
@@ -386,9 +540,18 @@ pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mis
         return None;
     }
     let under = |lead: &AgentName| {
-        agent == lead || agent.as_str().strip_prefix(lead.as_str()).is_some_and(|it| it.starts_with('/'))
+        agent == lead
+            || agent
+                .as_str()
+                .strip_prefix(lead.as_str())
+                .is_some_and(|it| it.starts_with('/'))
     };
-    board.missions.values().find(|it| it.lead.as_ref().and_then(|it| it.name.as_ref()).is_some_and(under))
+    board.missions.values().find(|it| {
+        it.lead
+            .as_ref()
+            .and_then(|it| it.name.as_ref())
+            .is_some_and(under)
+    })
 }
 
 /// Returns the label of all messages of a lead and its workers.
@@ -397,14 +560,25 @@ pub fn label_of(lead: &AgentName) -> Option<Label> {
 }
 
 /// Adds a new task to a lead's mission, within the limits of the mission.
-pub fn add_child(draft: &mut Draft, id: MissionId, add: AddTask, now: Now) -> Result<TaskId, Refusal> {
+pub fn add_child(
+    draft: &mut Draft,
+    id: MissionId,
+    add: AddTask,
+    now: Now,
+) -> Result<TaskId, Refusal> {
     count_child(draft, id)?;
     task::add(draft, add, Some((id, Default::default())), now)
 }
 
 /// Adds a waiting task of the project to a lead's mission.
 pub fn adopt_child(draft: &mut Draft, id: MissionId, task: TaskId) -> Result<(), Refusal> {
-    let project = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?.project.clone();
+    let project = draft
+        .board()
+        .missions
+        .get(&id)
+        .ok_or(Refusal::NoSuchMission { mission: id })?
+        .project
+        .clone();
     check_free_task(draft.board(), task, &project)?;
     count_child(draft, id)?;
     task::adopt(draft, task, (id, Default::default()), &project)
@@ -412,29 +586,52 @@ pub fn adopt_child(draft: &mut Draft, id: MissionId, task: TaskId) -> Result<(),
 
 /// Counts one more task of a lead's mission, or refuses it.
 fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
-    let mission = draft.board().missions.get(&id).cloned().ok_or(Refusal::NoSuchMission { mission: id })?;
-    let Some(lead) = mission.lead.clone() else { return Ok(()) };
+    let mission = draft
+        .board()
+        .missions
+        .get(&id)
+        .cloned()
+        .ok_or(Refusal::NoSuchMission { mission: id })?;
+    let Some(lead) = mission.lead.clone() else {
+        return Ok(());
+    };
     if lead.report.is_some() {
         return Err(Refusal::invalid(
             format!("{id} is reported as finished"),
             "end your turn; use a new mission for the rest",
         ));
     }
-    let settings = draft.board().projects.get(&mission.project).map(|it| it.settings.leads.max_children);
+    let settings = draft
+        .board()
+        .projects
+        .get(&mission.project)
+        .map(|it| it.settings.leads.max_children);
     let most = settings.unwrap_or(u32::MAX);
     if lead.children >= most {
         return Err(Refusal::invalid(
             format!("{id} has had {} of at most {most} tasks", lead.children),
-            "put the rest into the existing tasks or into your report; the limit is [leads] max_children",
+            "put the rest into the existing tasks or into your report; the limit is [leads] \
+            max_children",
         ));
     }
-    record_lead(draft, id, Lead { children: lead.children + 1, ..lead }, None, None);
+    record_lead(
+        draft,
+        id,
+        Lead {
+            children: lead.children + 1,
+            ..lead
+        },
+        None,
+        None,
+    );
     Ok(())
 }
 
 /// Returns a mission's open tasks, without the lead's own task.
 fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
-    let tasks = board.open_tasks_of(id).filter_map(|(_, id)| board.tasks.get(&id));
+    let tasks = board
+        .open_tasks_of(id)
+        .filter_map(|(_, id)| board.tasks.get(&id));
     tasks.filter(|it| it.is_polled()).cloned().collect()
 }
 
@@ -446,9 +643,15 @@ pub fn finish(
 ) -> Result<(), Refusal> {
     let live = attempt::require_attempt_of_task(draft.board(), task, attempt, token)?;
     let of = task::find(draft.board(), task)?;
-    let found = live.mission.filter(|_| of.duty == Some(TaskDuty::Lead)).and_then(|it| lead_of(draft.board(), it));
+    let found = live
+        .mission
+        .filter(|_| of.duty == Some(TaskDuty::Lead))
+        .and_then(|it| lead_of(draft.board(), it));
     let Some((mission, lead)) = found else {
-        return Err(Refusal::invalid(format!("{task} leads no mission"), "use finish instead"));
+        return Err(Refusal::invalid(
+            format!("{task} leads no mission"),
+            "use finish instead",
+        ));
     };
     if report.trim().is_empty() || report.len() > 64 * 1024 {
         return Err(Refusal::invalid(
@@ -461,11 +664,24 @@ pub fn finish(
         let names: Vec<String> = open.iter().map(|it| it.id.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Refusal::invalid(
-            format!("{} is not done: {} are open", mission.id, attempt::first_few(&names)),
+            format!(
+                "{} is not done: {} are open",
+                mission.id,
+                attempt::first_few(&names)
+            ),
             "end your turn and you are woken when they have ended; or cancel them first",
         ));
     }
-    record_lead(draft, mission.id, Lead { report: Some(report), ..lead }, None, None);
+    record_lead(
+        draft,
+        mission.id,
+        Lead {
+            report: Some(report),
+            ..lead
+        },
+        None,
+        None,
+    );
     Ok(())
 }
 
@@ -485,18 +701,37 @@ pub(crate) fn on_turn_finished(
     let open = open_children(draft.board(), mission.id);
     let asks = approval::open_question(draft.board(), task.id).map(|asked| asked.id);
     if open.is_empty() && (lead.report.is_some() || (!lead.has_urgent_news && asks.is_none())) {
-        let words = if said.trim().is_empty() { "Its lead gave no report." } else { said.trim() };
+        let words = if said.trim().is_empty() {
+            "Its lead gave no report."
+        } else {
+            said.trim()
+        };
         let report = lead.report.clone().unwrap_or_else(|| words.to_owned());
-        record_lead(draft, mission.id, Lead { report: Some(report), ..lead }, None, None);
+        record_lead(
+            draft,
+            mission.id,
+            Lead {
+                report: Some(report),
+                ..lead
+            },
+            None,
+            None,
+        );
         attempt::end(draft, attempt.id, AttemptCause::Reported, "");
         return task::complete(draft, task.id, None);
     }
     // After edits of its own the lead starts in a fresh workspace, so that the same change is not
     // taken twice.
     let resume = adopted.is_none().then(|| resume_point(attempt, true));
-    let again = NextAttempt { resume, resting: true, ..NextAttempt::default() };
+    let again = NextAttempt {
+        resume,
+        resting: true,
+        ..NextAttempt::default()
+    };
     let reason = match asks {
-        Some(asks) if open.is_empty() => format!("its turn is over, and it waits for the answer to {asks}"),
+        Some(asks) if open.is_empty() => {
+            format!("its turn is over, and it waits for the answer to {asks}")
+        }
         _ => format!("its turn is over, and {} of its tasks are open", open.len()),
     };
     task::retry_after(draft, task.id, AttemptCause::Rested, &reason, again)?;
@@ -509,28 +744,53 @@ pub(crate) fn on_turn_finished(
 
 /// Starts a resting lead's next turn, with a note about the events since its last turn.
 fn wake(draft: &mut Draft, id: MissionId) {
-    let Some((_, lead)) = lead_of(draft.board(), id) else { return };
-    let Some(task) = lead.task.and_then(|it| draft.board().tasks.get(&it)).cloned() else { return };
+    let Some((_, lead)) = lead_of(draft.board(), id) else {
+        return;
+    };
+    let Some(task) = lead
+        .task
+        .and_then(|it| draft.board().tasks.get(&it))
+        .cloned()
+    else {
+        return;
+    };
     if !task.resting || lead.acting_name().is_none() {
         return;
     }
     if !lead.news.is_empty() {
         let mut text = String::from("What happened since your last turn:\n");
         if lead.dropped_news_count > 0 {
-            text += &format!("- {} older events are left out; `mission` shows the current state\n", lead.dropped_news_count);
+            text += &format!(
+                "- {} older events are left out; `mission` shows the current state\n",
+                lead.dropped_news_count
+            );
         }
         for line in &lead.news {
             text += &format!("- {line}\n");
         }
         intervention::leave_note(draft, task.id, text);
     }
-    record_lead(draft, id, Lead { news: vec![], dropped_news_count: 0, has_urgent_news: false, ..lead }, None, None);
+    record_lead(
+        draft,
+        id,
+        Lead {
+            news: vec![],
+            dropped_news_count: 0,
+            has_urgent_news: false,
+            ..lead
+        },
+        None,
+        None,
+    );
     task::clear_delay(draft, task.id);
 }
 
 /// Adds an event for a mission's lead. With `wakes` the lead gets a turn now.
 pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
-    let Some((_, mut lead)) = lead_of(draft.board(), id).filter(|it| it.1.acting_name().is_some()) else { return };
+    let Some((_, mut lead)) = lead_of(draft.board(), id).filter(|it| it.1.acting_name().is_some())
+    else {
+        return;
+    };
     let line = task::one_line(text, 400);
     if lead.news.last() != Some(&line) {
         lead.news.push(line);
@@ -549,7 +809,12 @@ pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool
 /// Notifies the lead of a task's mission about the task.
 pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, what: &str) {
     if let (Some(mission), true) = (task.mission, task.is_polled()) {
-        add_news(draft, mission, &format!("{} \"{}\" {what}", task.id, task.subject), true);
+        add_news(
+            draft,
+            mission,
+            &format!("{} \"{}\" {what}", task.id, task.subject),
+            true,
+        );
     }
 }
 
@@ -557,7 +822,11 @@ pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, what: &str) {
 pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
     let coordinates = |label: &str| message.labels.iter().any(|it| it.as_str() == label);
     let (merged, conflict) = (coordinates("coord:merge"), coordinates("coord:conflict"));
-    let mailbox = message.channel.as_str().strip_prefix('@').and_then(|it| AgentName::new(it).ok());
+    let mailbox = message
+        .channel
+        .as_str()
+        .strip_prefix('@')
+        .and_then(|it| AgentName::new(it).ok());
     if !merged && !conflict && message.mentions.is_empty() && mailbox.is_none() {
         return;
     }
@@ -565,7 +834,13 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
         .board()
         .missions
         .values()
-        .filter_map(|it| Some((it.id, it.lead.as_ref()?.acting_name()?.clone(), it.project.clone())))
+        .filter_map(|it| {
+            Some((
+                it.id,
+                it.lead.as_ref()?.acting_name()?.clone(),
+                it.project.clone(),
+            ))
+        })
         .collect();
     for (mission, name, project) in live {
         if message.sender == Actor::Agent(name.clone()) {
@@ -574,10 +849,17 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
         let called = message.mentions.contains(&name) || mailbox.as_ref() == Some(&name);
         let near = message.channel == bus::channel_of(&project);
         if called {
-            let text = format!("{} wrote to you ({}): {}", message.sender, message.id, message.text);
+            let text = format!(
+                "{} wrote to you ({}): {}",
+                message.sender, message.id, message.text
+            );
             add_news(draft, mission, &text, true);
         } else if near && (merged || conflict) {
-            let label = if merged { "coord:merge" } else { "coord:conflict" };
+            let label = if merged {
+                "coord:merge"
+            } else {
+                "coord:conflict"
+            };
             add_news(draft, mission, &format!("{label}: {}", message.text), false);
         }
     }
@@ -585,56 +867,131 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
 
 /// Notifies the lead of a mission about an open request of one of its attempts.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::ApprovalId) {
-    let Some(item) = draft.board().approvals.get(&approval).cloned() else { return };
-    let Some(attempt) = draft.board().attempts.get(&item.attempt).cloned() else { return };
-    let Some(mission) = attempt.mission.filter(|_| !attempt.takes_no_slot && item.is_open()) else { return };
-    let text = format!("{} asks {approval} for {}: {}", attempt.agent, attempt.task, item.subject());
+    let Some(item) = draft.board().approvals.get(&approval).cloned() else {
+        return;
+    };
+    let Some(attempt) = draft.board().attempts.get(&item.attempt).cloned() else {
+        return;
+    };
+    let Some(mission) = attempt
+        .mission
+        .filter(|_| !attempt.takes_no_slot && item.is_open())
+    else {
+        return;
+    };
+    let text = format!(
+        "{} asks {approval} for {}: {}",
+        attempt.agent,
+        attempt.task,
+        item.subject()
+    );
     add_news(draft, mission, &text, true);
 }
 
 /// Adds an event for the other leads of a project, without waking them.
 fn notify_siblings(draft: &mut Draft, project: &ProjectName, but: MissionId, text: &str) {
-    let others: Vec<MissionId> = led_missions(draft.board(), project).map(|it| it.id).filter(|it| *it != but).collect();
+    let others: Vec<MissionId> = led_missions(draft.board(), project)
+        .map(|it| it.id)
+        .filter(|it| *it != but)
+        .collect();
     for id in others {
         add_news(draft, id, text, false);
     }
 }
 
 /// Posts a message in the channel where the mission was requested.
-fn post_to_requester(draft: &mut Draft, id: MissionId, label: &str, text: String, now: Now) -> Result<(), Refusal> {
-    let Some((mission, lead)) = lead_of(draft.board(), id) else { return Ok(()) };
+fn post_to_requester(
+    draft: &mut Draft,
+    id: MissionId,
+    label: &str,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some((mission, lead)) = lead_of(draft.board(), id) else {
+        return Ok(());
+    };
     post_about_mission(draft, &mission, &lead, label, text, now)
 }
 
 /// Returns the labels by which a mission's messages are found: its id, and its lead.
 pub(crate) fn mission_labels(mission: &Mission) -> Vec<Label> {
-    let lead = mission.lead.as_ref().and_then(|lead| lead.name.as_ref()).and_then(label_of);
-    Label::new(&mission.id.to_string()).ok().into_iter().chain(lead).collect()
+    let lead = mission
+        .lead
+        .as_ref()
+        .and_then(|lead| lead.name.as_ref())
+        .and_then(label_of);
+    Label::new(&mission.id.to_string())
+        .ok()
+        .into_iter()
+        .chain(lead)
+        .collect()
 }
 
 /// Posts a message about a mission, with its labels, as a reply to the request.
-fn post_about_mission(draft: &mut Draft, mission: &Mission, lead: &Lead, label: &str, text: String, now: Now) -> Result<(), Refusal> {
-    let own = [Label::new(label).ok(), Label::new(&mission.id.to_string()).ok(), lead.name.as_ref().and_then(label_of)];
+fn post_about_mission(
+    draft: &mut Draft,
+    mission: &Mission,
+    lead: &Lead,
+    label: &str,
+    text: String,
+    now: Now,
+) -> Result<(), Refusal> {
+    let own = [
+        Label::new(label).ok(),
+        Label::new(&mission.id.to_string()).ok(),
+        lead.name.as_ref().and_then(label_of),
+    ];
     let labels = own.into_iter().flatten().collect();
     // The text may have an agent's own words of any length. The length limit must not stop the
     // record of the event.
-    let text: String = text.trim_end().chars().take(bus::MAX_TEXT_BYTES / 4).collect();
-    bus::post_as_regatta(draft, lead.channel.clone(), text, (labels, lead.message), now).map(|_| ())
+    let text: String = text
+        .trim_end()
+        .chars()
+        .take(bus::MAX_TEXT_BYTES / 4)
+        .collect();
+    bus::post_as_regatta(
+        draft,
+        lead.channel.clone(),
+        text,
+        (labels, lead.message),
+        now,
+    )
+    .map(|_| ())
 }
 
 /// Runs a lead's timers: posts a due summary, and ends the lead at its deadline.
 pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
-    let Some((mission, lead)) = lead_of(draft.board(), id).filter(|it| it.1.acting_name().is_some()) else { return Ok(()) };
+    let Some((mission, lead)) =
+        lead_of(draft.board(), id).filter(|it| it.1.acting_name().is_some())
+    else {
+        return Ok(());
+    };
     if lead.deadline_fleet_ms.is_some_and(|at| at <= now.fleet_ms) {
         return lose_lead(draft, &mission, "its time is up ([leads] timeout)", now);
     }
-    if lead.checkpoint_fleet_ms.is_some_and(|at| at <= now.fleet_ms) {
-        let every =
-            draft.board().projects.get(&mission.project).map_or(0, |it| it.settings.leads.checkpoint_interval.ms());
+    if lead
+        .checkpoint_fleet_ms
+        .is_some_and(|at| at <= now.fleet_ms)
+    {
+        let every = draft
+            .board()
+            .projects
+            .get(&mission.project)
+            .map_or(0, |it| it.settings.leads.checkpoint_interval.ms());
         let said = summary(draft.board(), &mission);
         let news = said != lead.last_summary;
         let checkpoint_at = Some(every).filter(|it| *it > 0).map(|it| now.fleet_ms + it);
-        record_lead(draft, id, Lead { checkpoint_fleet_ms: checkpoint_at, last_summary: said.clone(), ..lead }, None, None);
+        record_lead(
+            draft,
+            id,
+            Lead {
+                checkpoint_fleet_ms: checkpoint_at,
+                last_summary: said.clone(),
+                ..lead
+            },
+            None,
+            None,
+        );
         if news {
             post_to_requester(draft, id, "feedback", said, now)?;
         }
@@ -651,33 +1008,65 @@ pub fn summary(board: &Board, mission: &Mission) -> String {
         (children.saturating_sub(open.len()), "ended"),
         (count(|it| it.is_running()), "working"),
         (count(|it| it == TaskStatus::Landing), "landing"),
-        (count(|it| it.is_waiting() || it == TaskStatus::Backlog), "waiting"),
-        (count(|it| matches!(it, TaskStatus::NeedsHuman | TaskStatus::InReview)), "for a person"),
+        (
+            count(|it| it.is_waiting() || it == TaskStatus::Backlog),
+            "waiting",
+        ),
+        (
+            count(|it| matches!(it, TaskStatus::NeedsHuman | TaskStatus::InReview)),
+            "for a person",
+        ),
     ];
-    let parts: Vec<String> =
-        parts.iter().filter(|it| it.0 > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    let parts = if parts.is_empty() { "no task yet".to_owned() } else { parts.join(", ") };
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|it| it.0 > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    let parts = if parts.is_empty() {
+        "no task yet".to_owned()
+    } else {
+        parts.join(", ")
+    };
     format!("{} \"{}\": {parts}", mission.id, mission.title)
 }
 
 /// Marks a mission as without a lead. Its workers stop and their work is kept until somebody takes
 /// over.
 fn lose_lead(draft: &mut Draft, mission: &Mission, reason: &str, now: Now) -> Result<(), Refusal> {
-    let Some((_, lead)) = lead_of(draft.board(), mission.id) else { return Ok(()) };
+    let Some((_, lead)) = lead_of(draft.board(), mission.id) else {
+        return Ok(());
+    };
     if lead.lost_reason.is_some() {
         return Ok(());
     }
     let task = lead.task;
-    record_lead(draft, mission.id, Lead { lost_reason: Some(reason.to_owned()), ..lead.clone() }, None, Some(MissionState::Draining));
+    record_lead(
+        draft,
+        mission.id,
+        Lead {
+            lost_reason: Some(reason.to_owned()),
+            ..lead.clone()
+        },
+        None,
+        Some(MissionState::Draining),
+    );
     if let Some(task) = task.filter(|it| draft.board().tasks.contains_key(it)) {
         task::cancel(draft, task, reason)?;
     }
     for child in open_children(draft.board(), mission.id) {
-        attempt::stop_task(draft, child.id, &format!("nobody leads {} any more", mission.id))?;
+        attempt::stop_task(
+            draft,
+            child.id,
+            &format!("nobody leads {} any more", mission.id),
+        )?;
     }
-    let who = lead.name.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);
+    let who = lead
+        .name
+        .as_ref()
+        .map_or_else(|| "nobody".to_owned(), ToString::to_string);
     let text = format!(
-        "{} is without a lead ({who}): {reason}. Its work is kept. Next: regatta mission handover {0}, or regatta \
+        "{} is without a lead ({who}): {reason}. Its work is kept. Next: regatta mission handover \
+         {0}, or regatta \
          mission cancel {0}",
         mission.id
     );
@@ -686,17 +1075,32 @@ fn lose_lead(draft: &mut Draft, mission: &Mission, reason: &str, now: Now) -> Re
 }
 
 /// Releases the name of a lead that has ended, and starts the next queued mission.
-fn release_lead(draft: &mut Draft, mission: &Mission, lead: &Lead, now: Now) -> Result<(), Refusal> {
+fn release_lead(
+    draft: &mut Draft,
+    mission: &Mission,
+    lead: &Lead,
+    now: Now,
+) -> Result<(), Refusal> {
     if let Some(name) = &lead.name {
         claim::release_all(draft, &ClaimOwner::Agent(name.clone()));
-        notify_siblings(draft, &mission.project, mission.id, &format!("{name} no longer leads {}", mission.id));
+        notify_siblings(
+            draft,
+            &mission.project,
+            mission.id,
+            &format!("{name} no longer leads {}", mission.id),
+        );
     }
     remove_idle_agents(draft);
     start_queued_missions(draft, &mission.project, now)
 }
 
 /// Gives a mission's lead up, if the ended task was the lead's own.
-pub(crate) fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
+pub(crate) fn on_task_lost(
+    draft: &mut Draft,
+    task: &Task,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
     let found = task.mission.and_then(|it| lead_of(draft.board(), it));
     match found.filter(|it| task.duty == Some(TaskDuty::Lead) && it.1.task == Some(task.id)) {
         Some((mission, _)) => lose_lead(draft, &mission, reason, now),
@@ -706,7 +1110,12 @@ pub(crate) fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: No
 
 /// Gives a mission another lead, at once if the project may have one more, and otherwise from the
 /// queue. Workers finish their current tasks.
-pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: Now) -> Result<(), Refusal> {
+pub fn hand_over(
+    draft: &mut Draft,
+    id: MissionId,
+    to: Option<AgentName>,
+    now: Now,
+) -> Result<(), Refusal> {
     let Some((mission, lead)) = lead_of(draft.board(), id) else {
         if draft.board().missions.contains_key(&id) {
             let what = format!("{id} has no lead, because it runs a plan");
@@ -714,7 +1123,9 @@ pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: N
         }
         return Err(Refusal::NoSuchMission { mission: id });
     };
-    let Some(project) = draft.board().projects.get(&mission.project).cloned() else { return Ok(()) };
+    let Some(project) = draft.board().projects.get(&mission.project).cloned() else {
+        return Ok(());
+    };
     let agent = match to {
         Some(to) => choose_lead(draft.board(), &project, Some(to))?,
         None => lead.agent.clone(),
@@ -725,7 +1136,16 @@ pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: N
         return start_queued_missions(draft, &mission.project, now);
     }
     let old = lead.clone();
-    let next = Lead { agent, name: None, task: None, lost_reason: None, report: None, has_urgent_news: false, deadline_fleet_ms: None, ..lead };
+    let next = Lead {
+        agent,
+        name: None,
+        task: None,
+        lost_reason: None,
+        report: None,
+        has_urgent_news: false,
+        deadline_fleet_ms: None,
+        ..lead
+    };
     record_lead(draft, id, next, None, Some(MissionState::Queued));
     if let Some(task) = old.task.filter(|it| draft.board().tasks.contains_key(it)) {
         task::cancel(draft, task, "its mission was handed over")?;
@@ -734,38 +1154,73 @@ pub fn hand_over(draft: &mut Draft, id: MissionId, to: Option<AgentName>, now: N
 }
 
 /// Announces the result of an ended mission, and starts the next queued one.
-pub(crate) fn on_mission_ended(draft: &mut Draft, before: &Mission, end: Option<&mission::MissionEnd>, now: Now) -> Result<(), Refusal> {
-    let Some(lead) = before.lead.clone() else { return Ok(()) };
+pub(crate) fn on_mission_ended(
+    draft: &mut Draft,
+    before: &Mission,
+    end: Option<&mission::MissionEnd>,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(lead) = before.lead.clone() else {
+        return Ok(());
+    };
     let (how, label, report) = match end {
-        Some(end) if end.how == mission::MissionEndKind::Cancelled => ("was cancelled", "mission:cancelled", end.report.as_str()),
+        Some(end) if end.how == mission::MissionEndKind::Cancelled => {
+            ("was cancelled", "mission:cancelled", end.report.as_str())
+        }
         Some(end) => ("is done", "mission:done", end.report.as_str()),
         None => ("is over", "mission:done", ""),
     };
-    let text = format!("{} \"{}\" {how}.{} {report}", before.id, before.title, describe_cost(&before.spent));
+    let text = format!(
+        "{} \"{}\" {how}.{} {report}",
+        before.id,
+        before.title,
+        describe_cost(&before.spent)
+    );
     post_about_mission(draft, before, &lead, label, text, now)?;
     release_lead(draft, before, &lead, now)
 }
 
 /// Returns a sentence about a mission's attempts, tokens and, if known, cost.
 fn describe_cost(spent: &Spend) -> String {
-    let money = spent.usage.micro_usd.map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
-    let attempts = if spent.attempts == 1 { "1 attempt".to_owned() } else { format!("{} attempts", spent.attempts) };
-    format!(" It took {attempts} and {} tokens{money}.", spent.usage.tokens())
+    let money = spent
+        .usage
+        .micro_usd
+        .map_or(String::new(), |it| format!(", ${:.2}", it as f64 / 1e6));
+    let attempts = if spent.attempts == 1 {
+        "1 attempt".to_owned()
+    } else {
+        format!("{} attempts", spent.attempts)
+    };
+    format!(
+        " It took {attempts} and {} tokens{money}.",
+        spent.usage.tokens()
+    )
 }
 
 /// Removes the agents that were named for ended missions, once nothing of theirs runs.
 pub(crate) fn remove_idle_agents(draft: &mut Draft) {
     let board = draft.board();
     let needed = |name: &AgentName| {
-        board
-            .missions
-            .values()
-            .any(|it| it.agents.contains(name) || it.lead.as_ref().is_some_and(|it| it.acting_name() == Some(name)))
-            || board.running_by_agent.contains_key(name)
-            || board.tasks.values().any(|it| it.assignee.as_ref() == Some(name))
+        board.missions.values().any(|it| {
+            it.agents.contains(name)
+                || it
+                    .lead
+                    .as_ref()
+                    .is_some_and(|it| it.acting_name() == Some(name))
+        }) || board.running_by_agent.contains_key(name)
+            || board
+                .tasks
+                .values()
+                .any(|it| it.assignee.as_ref() == Some(name))
     };
-    let named = board.agents.values().filter(|it| it.derived_from.is_some() && it.name.as_str().contains('/'));
-    let gone: Vec<AgentName> = named.map(|it| it.name.clone()).filter(|it| !needed(it)).collect();
+    let named = board
+        .agents
+        .values()
+        .filter(|it| it.derived_from.is_some() && it.name.as_str().contains('/'));
+    let gone: Vec<AgentName> = named
+        .map(|it| it.name.clone())
+        .filter(|it| !needed(it))
+        .collect();
     for name in gone {
         agent::remove_derived(draft, &name);
     }

@@ -117,18 +117,30 @@ pub fn resume_after_restart(draft: &mut Draft, pid: u32, now: Now) {
 /// Sets the limits of the machine.
 pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusal> {
     if limits.max_attempts == 0 || limits.max_attempts > 10_000 {
-        return Err(Refusal::invalid("max_attempts must be 1 to 10000", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "max_attempts must be 1 to 10000",
+            "give a number in that range",
+        ));
     }
-    let times =
-        [limits.attempt_timeout_ms, limits.lead_timeout_ms, limits.startup_ms, limits.silence_ms, limits.escalate_ms];
+    let times = [
+        limits.attempt_timeout_ms,
+        limits.lead_timeout_ms,
+        limits.startup_ms,
+        limits.silence_ms,
+        limits.escalate_ms,
+    ];
     if times.iter().any(|it| *it < 100) || limits.max_retry_delay_ms < limits.retry_delay_ms {
         return Err(Refusal::invalid(
-            "a time limit must be at least 100 ms, and the longest pause at least as long as the first",
+            "a time limit must be at least 100 ms, and the longest pause at least as long as the \
+            first",
             "give larger times",
         ));
     }
     if limits.shutdown_ms > MAX_SHUTDOWN_MS {
-        return Err(Refusal::invalid("shutdown_timeout is limited to 10 minutes", "give a shorter time"));
+        return Err(Refusal::invalid(
+            "shutdown_timeout is limited to 10 minutes",
+            "give a shorter time",
+        ));
     }
     if draft.board().limits != limits {
         draft.record(Event::FleetLimited(FleetLimited { limits }));
@@ -137,13 +149,31 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
 }
 
 /// Stores the answer to the request with this key.
-pub(crate) fn store_answer(draft: &mut Draft, key: RequestKey, command: u64, outcome: CommandOutcome, now: Now) {
-    draft.record(Event::RequestAnswered(RequestAnswered { key, command, outcome, until_at: now.fleet_ms + ANSWER_RETENTION_MS }));
+pub(crate) fn store_answer(
+    draft: &mut Draft,
+    key: RequestKey,
+    command: u64,
+    outcome: CommandOutcome,
+    now: Now,
+) {
+    draft.record(Event::RequestAnswered(RequestAnswered {
+        key,
+        command,
+        outcome,
+        until_at: now.fleet_ms + ANSWER_RETENTION_MS,
+    }));
 }
 
 /// Removes an answer whose time has passed.
 pub fn forget_answer(draft: &mut Draft, key: &RequestKey, now: Now) {
-    if draft.board().answers.get(key).is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms) {
-        draft.record(Event::RequestForgotten(RequestForgotten { key: key.clone() }));
+    if draft
+        .board()
+        .answers
+        .get(key)
+        .is_some_and(|it| it.deadline_fleet_ms <= now.fleet_ms)
+    {
+        draft.record(Event::RequestForgotten(RequestForgotten {
+            key: key.clone(),
+        }));
     }
 }

@@ -27,8 +27,11 @@ pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathP
     }
     // Files may be derived from other derived files.
     let mut left: Vec<_> = run.derived.iter().collect();
-    while let Some(at) = left.iter().position(|it| it.from.iter().any(|from| all.iter().any(|has| has.overlaps(from))))
-    {
+    while let Some(at) = left.iter().position(|it| {
+        it.from
+            .iter()
+            .any(|from| all.iter().any(|has| has.overlaps(from)))
+    }) {
         let made = &left.swap_remove(at).file;
         if !all.contains(made) {
             all.push(made.clone());
@@ -39,12 +42,20 @@ pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathP
 
 /// Returns the claims that a task's attempt holds while it works, and its landing after that.
 pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
-    let serial = task.mission.and_then(|it| board.missions.get(&it)).map_or(&[][..], |it| &it.serial);
-    let Some(project) = board.projects.get(&task.project) else { return task.file_claims() };
+    let serial = task
+        .mission
+        .and_then(|it| board.missions.get(&it))
+        .map_or(&[][..], |it| &it.serial);
+    let Some(project) = board.projects.get(&task.project) else {
+        return task.file_claims();
+    };
     if serial.is_empty() && project.settings.run.derived.is_empty() {
         return task.file_claims();
     }
-    held_patterns(&project.settings.run, serial, &task.files).iter().map(|it| Uri::for_file(&task.project, it)).collect()
+    held_patterns(&project.settings.run, serial, &task.files)
+        .iter()
+        .map(|it| Uri::for_file(&task.project, it))
+        .collect()
 }
 
 /// Returns the mode of a task's claims. With `isolate` tasks of a mission share files, and the
@@ -57,9 +68,16 @@ pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
 }
 
 /// Returns the patterns that a task holds: its reach and the serial packages that it touches.
-fn held_patterns(run: &RunSettings, serial: &[PathPattern], files: &[PathPattern]) -> Vec<PathPattern> {
+fn held_patterns(
+    run: &RunSettings,
+    serial: &[PathPattern],
+    files: &[PathPattern],
+) -> Vec<PathPattern> {
     let mut all = with_derived_files(run, files);
-    for package in serial.iter().filter(|it| files.iter().any(|has| has.overlaps(it))) {
+    for package in serial
+        .iter()
+        .filter(|it| files.iter().any(|has| has.overlaps(it)))
+    {
         if !all.contains(package) {
             all.push(package.clone());
         }
@@ -127,15 +145,31 @@ pub fn serial_packages<'a>(
             *tests.entry((folder, deep)).or_default() += 1;
         }
     }
-    serial.extend(tests.into_iter().filter(|it| it.1 > MAX_PARALLEL_TEST_FILES).map(|it| it.0));
-    let (without, with): (Vec<&String>, Vec<&String>) = set.iter().partition(|it| it.starts_with('!'));
-    serial.retain(|(folder, _)| !without.iter().any(|it| it[1..].trim_end_matches('/') == *folder));
+    serial.extend(
+        tests
+            .into_iter()
+            .filter(|it| it.1 > MAX_PARALLEL_TEST_FILES)
+            .map(|it| it.0),
+    );
+    let (without, with): (Vec<&String>, Vec<&String>) =
+        set.iter().partition(|it| it.starts_with('!'));
+    serial.retain(|(folder, _)| {
+        !without
+            .iter()
+            .any(|it| it[1..].trim_end_matches('/') == *folder)
+    });
     // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
-    let mut found: BTreeSet<PathPattern> =
-        serial.iter().filter_map(|(folder, deep)| PathPattern::new(&package_pattern(folder, *deep)).ok()).collect();
+    let mut found: BTreeSet<PathPattern> = serial
+        .iter()
+        .filter_map(|(folder, deep)| PathPattern::new(&package_pattern(folder, *deep)).ok())
+        .collect();
     for it in with {
         let folder = it.trim_end_matches('/');
-        found.insert(PathPattern::new(&if folder.contains(['*', '?']) { folder.into() } else { package_pattern(folder, true) })?);
+        found.insert(PathPattern::new(&if folder.contains(['*', '?']) {
+            folder.into()
+        } else {
+            package_pattern(folder, true)
+        })?);
     }
     Ok(found.into_iter().collect())
 }
@@ -165,7 +199,9 @@ fn helper_directory<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns whether a file is a test, by the conventions of its language.
 fn is_test(folder: &str, name: &str) -> bool {
-    let Some((stem, kind)) = name.rsplit_once('.') else { return false };
+    let Some((stem, kind)) = name.rsplit_once('.') else {
+        return false;
+    };
     let in_tests = folder == "tests" || folder.ends_with("/tests");
     match kind {
         "go" => stem.ends_with("_test"),
@@ -251,21 +287,39 @@ pub struct PlanOwnership {
 impl PlanOwnership {
     /// Returns the number of patterns that several tasks of one wave want.
     pub fn conflict_count(&self) -> usize {
-        self.waves.iter().flat_map(|it| &it.owned).filter(|it| it.is_conflict()).count()
+        self.waves
+            .iter()
+            .flat_map(|it| &it.owned)
+            .filter(|it| it.is_conflict())
+            .count()
     }
 }
 
 /// Computes the ownership of a plan, and splits colliding tasks into sub-waves. With `isolate` no
 /// task is moved. `Err` has the indices of a cycle, in order.
-pub fn ownership(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<PlanOwnership, Vec<usize>> {
-    let held: Vec<Vec<PathPattern>> = parts.iter().map(|it| held_patterns(rules.run, rules.serial, &it.files)).collect();
+pub fn ownership(
+    parts: &[OwnershipTask],
+    rules: OwnershipRules,
+) -> Result<PlanOwnership, Vec<usize>> {
+    let held: Vec<Vec<PathPattern>> = parts
+        .iter()
+        .map(|it| held_patterns(rules.run, rules.serial, &it.files))
+        .collect();
     let steps = steps(parts, rules)?;
-    let last = steps.iter().map(|it| it.wave as usize + 1).max().unwrap_or(0);
+    let last = steps
+        .iter()
+        .map(|it| it.wave as usize + 1)
+        .max()
+        .unwrap_or(0);
     let mut waves = Vec::with_capacity(last);
     for number in 0..last {
-        let here: Vec<usize> = (0..parts.len()).filter(|it| steps[*it].wave as usize == number).collect();
-        let reaches: BTreeMap<usize, Vec<PathPattern>> =
-            here.iter().map(|part| (*part, with_derived_files(rules.run, &parts[*part].files))).collect();
+        let here: Vec<usize> = (0..parts.len())
+            .filter(|it| steps[*it].wave as usize == number)
+            .collect();
+        let reaches: BTreeMap<usize, Vec<PathPattern>> = here
+            .iter()
+            .map(|part| (*part, with_derived_files(rules.run, &parts[*part].files)))
+            .collect();
         let mut patterns: BTreeMap<&PathPattern, OwnershipReason> = BTreeMap::new();
         for part in &here {
             let reach = &reaches[part];
@@ -275,20 +329,44 @@ pub fn ownership(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<PlanO
                     it if reach.contains(it) => OwnershipReason::Derived,
                     _ => OwnershipReason::Serial,
                 };
-                patterns.entry(pattern).and_modify(|it| *it = because.min(*it)).or_insert(because);
+                patterns
+                    .entry(pattern)
+                    .and_modify(|it| *it = because.min(*it))
+                    .or_insert(because);
             }
         }
         let owned = patterns.into_iter().map(|(pattern, because)| {
             // A task holds a package only so that the package's tasks run in turn. It may not
             // change all of its files.
-            let wanted = |part: usize| if because == OwnershipReason::Serial { &held[part] } else { &reaches[&part] };
-            let owners: Vec<usize> =
-                here.iter().copied().filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern))).collect();
+            let wanted = |part: usize| {
+                if because == OwnershipReason::Serial {
+                    &held[part]
+                } else {
+                    &reaches[&part]
+                }
+            };
+            let owners: Vec<usize> = here
+                .iter()
+                .copied()
+                .filter(|part| wanted(*part).iter().any(|has| has.overlaps(pattern)))
+                .collect();
             let subs = owners.iter().map(|it| steps[*it].sub).collect();
-            OwnedPattern { pattern: pattern.clone(), reason: because, owners, sub_waves: subs }
+            OwnedPattern {
+                pattern: pattern.clone(),
+                reason: because,
+                owners,
+                sub_waves: subs,
+            }
         });
-        let moved = here.iter().filter(|it| steps[**it].sub > 0).map(|it| (*it, steps[*it].sub)).collect();
-        waves.push(WaveOwnership { owned: owned.collect(), moved });
+        let moved = here
+            .iter()
+            .filter(|it| steps[**it].sub > 0)
+            .map(|it| (*it, steps[*it].sub))
+            .collect();
+        waves.push(WaveOwnership {
+            owned: owned.collect(),
+            moved,
+        });
     }
     Ok(PlanOwnership { steps, waves })
 }
@@ -303,10 +381,15 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {
-        let uris: Vec<Uri> =
-            held_patterns(rules.run, rules.serial, &parts[part].files).iter().map(|it| Uri::for_file(&project, it)).collect();
-        let others: BTreeSet<usize> =
-            uris.iter().flat_map(|it| index.overlapping(it)).map(|it| it.0 as usize).collect();
+        let uris: Vec<Uri> = held_patterns(rules.run, rules.serial, &parts[part].files)
+            .iter()
+            .map(|it| Uri::for_file(&project, it))
+            .collect();
+        let others: BTreeSet<usize> = uris
+            .iter()
+            .flat_map(|it| index.overlapping(it))
+            .map(|it| it.0 as usize)
+            .collect();
         index.insert(part as u64, &uris);
         others.into_iter().collect()
     })
@@ -314,6 +397,16 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
 
 /// Returns the steps of a mission's tasks. Only waves are split. In flow mode the claims keep tasks
 /// from each other's files.
-pub(crate) fn mission_steps(parts: &[OwnershipTask], rules: OwnershipRules, mode: StartMode) -> Result<Vec<PlanStep>, Vec<usize>> {
-    steps(parts, OwnershipRules { isolate: rules.isolate || mode == StartMode::Flow, ..rules })
+pub(crate) fn mission_steps(
+    parts: &[OwnershipTask],
+    rules: OwnershipRules,
+    mode: StartMode,
+) -> Result<Vec<PlanStep>, Vec<usize>> {
+    steps(
+        parts,
+        OwnershipRules {
+            isolate: rules.isolate || mode == StartMode::Flow,
+            ..rules
+        },
+    )
 }

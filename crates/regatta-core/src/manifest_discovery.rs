@@ -9,7 +9,7 @@ use crate::board::Draft;
 use crate::ids::{Now, TaskId};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, EditTask, TaskStatus, Task};
+use crate::task::{self, AddTask, EditTask, Task, TaskStatus};
 
 /// The largest number of paths in a discovered manifest.
 const MAX_PATHS: usize = 200;
@@ -17,7 +17,12 @@ const MAX_PATHS: usize = 200;
 /// Adds a task that finds the files of task `id`, or returns such a task if it already exists.
 pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal> {
     let of = task::find(draft.board(), id)?;
-    if let Some(known) = draft.board().tasks.values().find(|it| it.explores == Some(id)) {
+    if let Some(known) = draft
+        .board()
+        .tasks
+        .values()
+        .find(|it| it.explores == Some(id))
+    {
         return Ok(known.id);
     }
     if !of.files.is_empty() {
@@ -27,13 +32,19 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
         ));
     }
     if !of.status.is_waiting() && of.status != TaskStatus::Backlog {
-        return Err(Refusal::InUse { what: id.to_string(), by: of.status.to_string() });
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by: of.status.to_string(),
+        });
     }
     let subject = format!("Find the files of {id}: {}", of.subject);
     let description = format!(
-        "Read the repository and find out which files this task will create or change. Change nothing yourself.\n\
-         The `detail` of your result is a JSON array of paths or patterns, relative to the top of the repository: \
-         [\"src/a.rs\", \"tests/**\"]. Name few files, but every file that the task needs.\n\n# The task\n{}\n\n{}",
+        "Read the repository and find out which files this task will create or change. Change \
+         nothing yourself.\n\
+         The `detail` of your result is a JSON array of paths or patterns, relative to the top of \
+         the repository: \
+         [\"src/a.rs\", \"tests/**\"]. Name few files, but every file that the task needs.\n\n# \
+         The task\n{}\n\n{}",
         of.subject, of.description
     );
     let add = AddTask {
@@ -44,22 +55,45 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     };
     let explorer = task::add(draft, add, None, now)?;
     task::set_explored_task(draft, explorer, id)?;
-    if let Some(mission) = of.mission.filter(|it| draft.board().missions.contains_key(it)) {
+    if let Some(mission) = of
+        .mission
+        .filter(|it| draft.board().missions.contains_key(it))
+    {
         task::adopt(draft, explorer, (mission, of.step()), &of.project)?;
     }
     let blocked_by = of.blocked_by.iter().copied().chain([explorer]).collect();
-    task::edit(draft, id, EditTask { blocked_by: Some(blocked_by), ..EditTask::default() })?;
+    task::edit(
+        draft,
+        id,
+        EditTask {
+            blocked_by: Some(blocked_by),
+            ..EditTask::default()
+        },
+    )?;
     Ok(explorer)
 }
 
 /// Gives the explored task its manifest. An `Err` says why the report cannot be used.
-pub(crate) fn finish(draft: &mut Draft, explorer: &Task, result: Option<&WorkResult>) -> Result<(), String> {
-    let Some(of) = explorer.explores else { return Ok(()) };
-    let said = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
+pub(crate) fn finish(
+    draft: &mut Draft,
+    explorer: &Task,
+    result: Option<&WorkResult>,
+) -> Result<(), String> {
+    let Some(of) = explorer.explores else {
+        return Ok(());
+    };
+    let said = result
+        .map(|it| it.detail.as_str())
+        .filter(|it| !it.trim().is_empty());
     let files = parse_paths(said.or(explorer.output.as_deref()).unwrap_or_default())?;
-    let waits = |it: &Task| it.files.is_empty() && (it.status.is_waiting() || it.status == TaskStatus::Backlog);
+    let waits = |it: &Task| {
+        it.files.is_empty() && (it.status.is_waiting() || it.status == TaskStatus::Backlog)
+    };
     if draft.board().tasks.get(&of).is_some_and(|it| waits(it)) {
-        let edit = EditTask { files: Some(files), ..EditTask::default() };
+        let edit = EditTask {
+            files: Some(files),
+            ..EditTask::default()
+        };
         task::edit(draft, of, edit).map_err(|it| it.message())?;
     }
     Ok(())
@@ -68,10 +102,19 @@ pub(crate) fn finish(draft: &mut Draft, explorer: &Task, result: Option<&WorkRes
 /// Reads the paths out of a report. The report must contain a JSON array, and each path must be
 /// inside the repository.
 fn parse_paths(said: &str) -> Result<Vec<PathPattern>, String> {
-    let array = said.find('[').zip(said.rfind(']')).filter(|it| it.0 < it.1).map(|(from, to)| &said[from..=to]);
-    let names: Vec<String> = array.and_then(parse_string_array).ok_or("the result contains no JSON array of paths")?;
+    let array = said
+        .find('[')
+        .zip(said.rfind(']'))
+        .filter(|it| it.0 < it.1)
+        .map(|(from, to)| &said[from..=to]);
+    let names: Vec<String> = array
+        .and_then(parse_string_array)
+        .ok_or("the result contains no JSON array of paths")?;
     if names.is_empty() || names.len() > MAX_PATHS {
-        return Err(format!("the result names {} paths, but a manifest must have 1 to {MAX_PATHS}", names.len()));
+        return Err(format!(
+            "the result names {} paths, but a manifest must have 1 to {MAX_PATHS}",
+            names.len()
+        ));
     }
     let mut files = Vec::new();
     for name in &names {
@@ -115,9 +158,17 @@ mod tests {
 
     #[test]
     fn paths_are_read_from_a_report_and_checked() {
-        let read = |said: &str| parse_paths(said).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>());
-        assert_eq!(read(r#"["src/a.rs", "tests/**"]"#).unwrap(), ["src/a.rs", "tests/**"]);
-        assert_eq!(read("Here:\n```json\n[\n  \"./a\",\n \"a\", \"b\"\n]\n```").unwrap(), ["a", "b"]);
+        let read = |said: &str| {
+            parse_paths(said).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            read(r#"["src/a.rs", "tests/**"]"#).unwrap(),
+            ["src/a.rs", "tests/**"]
+        );
+        assert_eq!(
+            read("Here:\n```json\n[\n  \"./a\",\n \"a\", \"b\"\n]\n```").unwrap(),
+            ["a", "b"]
+        );
         for bad in [
             "",
             "src/a.rs",

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::board::Draft;
-use crate::budget::{self, Ceiling, BudgetScope, Spend};
+use crate::budget::{self, BudgetScope, Ceiling, Spend};
 use crate::event::{Event, facts};
-use crate::start_gates::GateResult;
 use crate::graph::PlanStep;
 use crate::ids::{AgentName, CommitId, MissionId, Now, ProjectName, TaskId, TeamName};
 use crate::landing;
 use crate::lead::{self, Lead};
 use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
+use crate::start_gates::GateResult;
 use crate::task::{self, Task};
 use crate::team;
 
@@ -138,7 +138,13 @@ impl LandedWork {
     }
 
     /// Records a landing.
-    pub(crate) fn record(&mut self, commit: CommitId, step: PlanStep, changed: &[String], mode: StartMode) {
+    pub(crate) fn record(
+        &mut self,
+        commit: CommitId,
+        step: PlanStep,
+        changed: &[String],
+        mode: StartMode,
+    ) {
         self.last = Some(commit);
         if mode == StartMode::Flow {
             return;
@@ -156,8 +162,15 @@ impl LandedWork {
 
     /// Returns the files of a task's manifest that the previous step changed.
     pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
-        let wake = if task.step() > self.step { &self.changed } else { &self.before };
-        wake.iter().filter(|path| task.files.iter().any(|it| it.matches(path))).cloned().collect()
+        let wake = if task.step() > self.step {
+            &self.changed
+        } else {
+            &self.before
+        };
+        wake.iter()
+            .filter(|path| task.files.iter().any(|it| it.matches(path)))
+            .cloned()
+            .collect()
     }
 }
 
@@ -197,12 +210,18 @@ pub struct StartMission {
 /// Starts a mission. The same command adds its tasks.
 pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<MissionId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     }
     let mut agents = ask.agents;
     if let Some(team) = &ask.team {
         let more = team::workers(draft.board(), team, &ask.project)?;
-        agents.extend(more.into_iter().filter(|it| !agents.contains(it)).collect::<Vec<_>>());
+        agents.extend(
+            more.into_iter()
+                .filter(|it| !agents.contains(it))
+                .collect::<Vec<_>>(),
+        );
     }
     if agents.is_empty() {
         return Err(Refusal::invalid(
@@ -214,7 +233,10 @@ pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<Mi
         crate::agent::find(draft.board(), agent)?;
     }
     if ask.max_workers == 0 || ask.max_workers > 1_000 {
-        return Err(Refusal::invalid("max_workers is 1 to 1000", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "max_workers is 1 to 1000",
+            "give a number in that range",
+        ));
     }
     if ask.wave_commits && ask.mode == StartMode::Flow {
         return Err(Refusal::invalid(
@@ -252,30 +274,49 @@ pub(crate) fn start(draft: &mut Draft, ask: StartMission, now: Now) -> Result<Mi
 
 /// Records a new mission.
 pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
-    draft.record(Event::MissionStarted(MissionStarted { mission: mission.into() }));
+    draft.record(Event::MissionStarted(MissionStarted {
+        mission: mission.into(),
+    }));
 }
 
 /// Records the gates that block a mission, if the gates or the kinds of their results changed.
 /// Changed amounts alone are not recorded.
 pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
     let kinds = |it: &[GateResult]| it.iter().map(|it| (it.gate, it.kind)).collect::<Vec<_>>();
-    if draft.board().missions.get(&id).is_some_and(|it| kinds(&it.blocking_gates) != kinds(&held)) {
+    if draft
+        .board()
+        .missions
+        .get(&id)
+        .is_some_and(|it| kinds(&it.blocking_gates) != kinds(&held))
+    {
         draft.record(Event::MissionWeighed(MissionWeighed { mission: id, held }));
     }
 }
 
 /// Drains a mission, so that nothing new starts.
 pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
-    let mission = draft.board().missions.get(&id).ok_or(Refusal::NoSuchMission { mission: id })?;
+    let mission = draft
+        .board()
+        .missions
+        .get(&id)
+        .ok_or(Refusal::NoSuchMission { mission: id })?;
     if mission.state != MissionState::Draining {
-        draft.record(Event::MissionChanged(MissionChanged { mission: id, state: MissionState::Draining }));
+        draft.record(Event::MissionChanged(MissionChanged {
+            mission: id,
+            state: MissionState::Draining,
+        }));
     }
     Ok(())
 }
 
 /// Resumes a drained mission, or queues it for a lead again.
 pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
-    let mission = draft.board().missions.get(&id).cloned().ok_or(Refusal::NoSuchMission { mission: id })?;
+    let mission = draft
+        .board()
+        .missions
+        .get(&id)
+        .cloned()
+        .ok_or(Refusal::NoSuchMission { mission: id })?;
     if mission.state != MissionState::Draining {
         return Ok(());
     }
@@ -286,19 +327,33 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
         ));
     }
     let waits = mission.lead.as_ref().is_some_and(|it| it.name.is_none());
-    let state = if waits { MissionState::Queued } else { MissionState::Active };
+    let state = if waits {
+        MissionState::Queued
+    } else {
+        MissionState::Active
+    };
     draft.record(Event::MissionChanged(MissionChanged { mission: id, state }));
-    let tasks: Vec<TaskId> = draft.board().open_tasks_of(id).map(|(_, task)| task).collect();
+    let tasks: Vec<TaskId> = draft
+        .board()
+        .open_tasks_of(id)
+        .map(|(_, task)| task)
+        .collect();
     for task in tasks {
         landing::resume_landing(draft, task)?;
     }
-    if waits { lead::start_queued_missions(draft, &mission.project, now) } else { Ok(()) }
+    if waits {
+        lead::start_queued_missions(draft, &mission.project, now)
+    } else {
+        Ok(())
+    }
 }
 
 /// Ends a mission without open tasks. A mission with a lead ends only after the lead's report.
 pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     let board = draft.board();
-    let Some(mission) = board.missions.get(&id) else { return };
+    let Some(mission) = board.missions.get(&id) else {
+        return;
+    };
     let report = match &mission.lead {
         None => Some(String::new()),
         Some(lead) => lead.report.clone(),
@@ -311,7 +366,11 @@ pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
 
 /// Records the end of a mission.
 fn end(draft: &mut Draft, id: MissionId, how: MissionEndKind, report: String, now: Now) {
-    let end = Some(MissionEnd { how, report, unix_ms: now.unix_ms });
+    let end = Some(MissionEnd {
+        how,
+        report,
+        unix_ms: now.unix_ms,
+    });
     draft.record(Event::MissionEnded(MissionEnded { mission: id, end }));
 }
 

@@ -11,20 +11,23 @@ use crate::pattern::Uri;
 use crate::refusal::Refusal;
 
 const FIRST_WORDS: [&str; 64] = [
-    "amber", "ashen", "azure", "birch", "bold", "brass", "brave", "bright", "calm", "cedar", "clear", "cobalt",
-    "copper", "coral", "crimson", "crisp", "dawn", "deep", "dusky", "early", "ebony", "even", "fair", "fleet", "fresh",
-    "frosty", "gentle", "gilded", "golden", "grand", "green", "hazel", "hidden", "honest", "indigo", "ivory", "jade",
-    "keen", "late", "lively", "lucid", "lunar", "maple", "mellow", "misty", "noble", "north", "ochre", "olive", "opal",
-    "pale", "plain", "quiet", "rapid", "russet", "sable", "scarlet", "silver", "solar", "steady", "swift", "teal",
-    "umber", "vivid",
+    "amber", "ashen", "azure", "birch", "bold", "brass", "brave", "bright", "calm", "cedar",
+    "clear", "cobalt", "copper", "coral", "crimson", "crisp", "dawn", "deep", "dusky", "early",
+    "ebony", "even", "fair", "fleet", "fresh", "frosty", "gentle", "gilded", "golden", "grand",
+    "green", "hazel", "hidden", "honest", "indigo", "ivory", "jade", "keen", "late", "lively",
+    "lucid", "lunar", "maple", "mellow", "misty", "noble", "north", "ochre", "olive", "opal",
+    "pale", "plain", "quiet", "rapid", "russet", "sable", "scarlet", "silver", "solar", "steady",
+    "swift", "teal", "umber", "vivid",
 ];
 
 const SECOND_WORDS: [&str; 64] = [
-    "anchor", "bay", "beacon", "bluff", "bow", "breeze", "brook", "buoy", "cape", "cliff", "cloud", "cove", "creek",
-    "crest", "current", "delta", "dune", "eddy", "ember", "fjord", "flint", "foam", "fog", "forge", "frost", "gale",
-    "gull", "harbor", "haven", "heath", "helm", "heron", "inlet", "isle", "jetty", "keel", "lagoon", "lantern",
-    "ledge", "marsh", "mast", "meadow", "mist", "moor", "oar", "otter", "pebble", "petrel", "pier", "pine", "quay",
-    "rapids", "reef", "ridge", "rudder", "sail", "shoal", "skiff", "spray", "stone", "strait", "surf", "tide", "wave",
+    "anchor", "bay", "beacon", "bluff", "bow", "breeze", "brook", "buoy", "cape", "cliff", "cloud",
+    "cove", "creek", "crest", "current", "delta", "dune", "eddy", "ember", "fjord", "flint",
+    "foam", "fog", "forge", "frost", "gale", "gull", "harbor", "haven", "heath", "helm", "heron",
+    "inlet", "isle", "jetty", "keel", "lagoon", "lantern", "ledge", "marsh", "mast", "meadow",
+    "mist", "moor", "oar", "otter", "pebble", "petrel", "pier", "pine", "quay", "rapids", "reef",
+    "ridge", "rudder", "sail", "shoal", "skiff", "spray", "stone", "strait", "surf", "tide",
+    "wave",
 ];
 
 /// The number of words after a name's prefix.
@@ -38,12 +41,23 @@ pub enum NameLength {
 
 /// Returns an unused name that begins with `prefix`. A caller that needs several names in one
 /// draft, before they are on the board, passes different salts. The same salts give the same names.
-pub fn unused_name(board: &Board, prefix: &str, words: NameLength, salt: u64) -> Result<AgentName, Refusal> {
+pub fn unused_name(
+    board: &Board,
+    prefix: &str,
+    words: NameLength,
+    salt: u64,
+) -> Result<AgentName, Refusal> {
     unused_names(board, prefix, words, salt, 1).map(|mut it| it.pop().expect("one was asked for"))
 }
 
 /// Returns `count` different unused names.
-pub fn unused_names(board: &Board, prefix: &str, words: NameLength, salt: u64, count: usize) -> Result<Vec<AgentName>, Refusal> {
+pub fn unused_names(
+    board: &Board,
+    prefix: &str,
+    words: NameLength,
+    salt: u64,
+    count: usize,
+) -> Result<Vec<AgentName>, Refusal> {
     let many = match words {
         NameLength::One => SECOND_WORDS.len(),
         NameLength::Two => FIRST_WORDS.len() * SECOND_WORDS.len(),
@@ -60,12 +74,23 @@ pub fn unused_names(board: &Board, prefix: &str, words: NameLength, salt: u64, c
         let at = (start + nth * step) % many;
         let word = match words {
             NameLength::One => SECOND_WORDS[at].to_owned(),
-            NameLength::Two => format!("{}-{}", FIRST_WORDS[at / SECOND_WORDS.len()], SECOND_WORDS[at % SECOND_WORDS.len()]),
+            NameLength::Two => format!(
+                "{}-{}",
+                FIRST_WORDS[at / SECOND_WORDS.len()],
+                SECOND_WORDS[at % SECOND_WORDS.len()]
+            ),
         };
         let round = nth / many + 1;
-        let name = if round == 1 { format!("{prefix}{word}") } else { format!("{prefix}{word}-{round}") };
+        let name = if round == 1 {
+            format!("{prefix}{word}")
+        } else {
+            format!("{prefix}{word}-{round}")
+        };
         let name = AgentName::new(&name).map_err(|it| {
-            Refusal::invalid(it.to_string(), "begin with letters, digits, - _ . and / between parent and child")
+            Refusal::invalid(
+                it.to_string(),
+                "begin with letters, digits, - _ . and / between parent and child",
+            )
         })?;
         if !is_used(board, &name) && !found.contains(&name) {
             found.push(name);
@@ -79,7 +104,8 @@ pub fn unused_names(board: &Board, prefix: &str, words: NameLength, salt: u64, c
 pub fn is_used(board: &Board, name: &AgentName) -> bool {
     let owner = ClaimOwner::Agent(name.clone());
     let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|it| {
-        board.held_patterns.overlapping(&it).next().is_some() || board.awaited_patterns.overlapping(&it).next().is_some()
+        board.held_patterns.overlapping(&it).next().is_some()
+            || board.awaited_patterns.overlapping(&it).next().is_some()
     });
     board.agents.contains_key(name)
         || claimed
@@ -92,7 +118,8 @@ pub fn is_used(board: &Board, name: &AgentName) -> bool {
 
 /// Hashes two numbers to one (the finish of SplitMix64).
 fn hash_pair(revision: u64, salt: u64) -> u64 {
-    let mut it = revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
+    let mut it =
+        revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);
     it = (it ^ (it >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     it = (it ^ (it >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     it ^ (it >> 31)
@@ -130,12 +157,21 @@ mod tests {
     fn a_name_is_derived_from_the_revision_and_the_salt() {
         let board = at_revision(Board::default(), 7);
         let name = unused_name(&board, "shop-dev/lead-", NameLength::Two, 0).unwrap();
-        assert_eq!(unused_name(&board, "shop-dev/lead-", NameLength::Two, 0).unwrap(), name);
+        assert_eq!(
+            unused_name(&board, "shop-dev/lead-", NameLength::Two, 0).unwrap(),
+            name
+        );
         assert!(name.as_str().starts_with("shop-dev/lead-"));
         assert_eq!(name.as_str().matches('-').count(), 3, "{name}");
         let later = at_revision(Board::default(), 8);
-        assert_ne!(unused_name(&later, "shop-dev/lead-", NameLength::Two, 0).unwrap(), name);
-        assert_ne!(unused_name(&board, "shop-dev/lead-", NameLength::Two, 1).unwrap(), name);
+        assert_ne!(
+            unused_name(&later, "shop-dev/lead-", NameLength::Two, 0).unwrap(),
+            name
+        );
+        assert_ne!(
+            unused_name(&board, "shop-dev/lead-", NameLength::Two, 1).unwrap(),
+            name
+        );
         assert!(unused_name(&board, "-x", NameLength::One, 0).is_err());
         assert!(unused_name(&board, "a b/", NameLength::One, 0).is_err());
     }
@@ -155,20 +191,40 @@ mod tests {
             |draft, name| {
                 let uris = vec![Uri::new(&format!("agent://{name}")).unwrap()];
                 let owner = ClaimOwner::Agent(AgentName::new("somebody").unwrap());
-                let ask = Acquire { owner, uris, mode: ClaimMode::Exclusive, ttl_ms: 1000, wait_ms: 0, memo: String::new() };
+                let ask = Acquire {
+                    owner,
+                    uris,
+                    mode: ClaimMode::Exclusive,
+                    ttl_ms: 1000,
+                    wait_ms: 0,
+                    memo: String::new(),
+                };
                 claim::acquire(draft, ask, Now::default()).unwrap();
             },
             |draft, name| {
                 let uris = vec![Uri::new(&format!("message://{name}")).unwrap()];
                 let owner = ClaimOwner::Agent(name);
-                let ask = Acquire { owner, uris, mode: ClaimMode::Exclusive, ttl_ms: 1000, wait_ms: 0, memo: String::new() };
+                let ask = Acquire {
+                    owner,
+                    uris,
+                    mode: ClaimMode::Exclusive,
+                    ttl_ms: 1000,
+                    wait_ms: 0,
+                    memo: String::new(),
+                };
                 claim::acquire(draft, ask, Now::default()).unwrap();
             },
             |draft, name| {
                 let channel = ChannelName::new("shop").unwrap();
                 let text = "hello".to_owned();
-                let post = crate::bus::PostMessage { channel: channel.clone(), text, labels: vec![], reply_to: None };
-                crate::bus::post(draft, post, crate::command::Actor::Regatta, Now::default()).unwrap();
+                let post = crate::bus::PostMessage {
+                    channel: channel.clone(),
+                    text,
+                    labels: vec![],
+                    reply_to: None,
+                };
+                crate::bus::post(draft, post, crate::command::Actor::Regatta, Now::default())
+                    .unwrap();
                 crate::bus::mark_read(draft, name, channel, MessageId(1)).unwrap();
             },
         ];
@@ -187,7 +243,13 @@ mod tests {
     fn several_names_are_all_different_and_no_word_is_listed_twice() {
         let names = unused_names(&Board::default(), "", NameLength::Two, 3, 4_096 + 10).unwrap();
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
-        assert_eq!(names.iter().filter(|it| it.as_str().ends_with("-2")).count(), 10);
+        assert_eq!(
+            names
+                .iter()
+                .filter(|it| it.as_str().ends_with("-2"))
+                .count(),
+            10
+        );
         let words: BTreeSet<&str> = FIRST_WORDS.iter().chain(&SECOND_WORDS).copied().collect();
         assert_eq!(words.len(), 128, "a word is listed twice");
         assert!(FIRST_WORDS.is_sorted() && SECOND_WORDS.is_sorted());

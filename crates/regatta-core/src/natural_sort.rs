@@ -19,11 +19,18 @@ pub fn sort<T>(all: &mut [T], name: impl Fn(&T) -> &str) {
 fn parts(mut text: &str) -> impl Iterator<Item = (char, usize, &str)> {
     std::iter::from_fn(move || {
         let first = text.chars().next()?;
-        let digits = text.len() - text.trim_start_matches(|it: char| it.is_ascii_digit()).len();
+        let digits = text.len()
+            - text
+                .trim_start_matches(|it: char| it.is_ascii_digit())
+                .len();
         let (part, rest) = text.split_at(if digits > 0 { digits } else { first.len_utf8() });
         text = rest;
         let number = part.trim_start_matches('0');
-        Some(if digits > 0 { ('0', number.len(), number) } else { (first, 0, "") })
+        Some(if digits > 0 {
+            ('0', number.len(), number)
+        } else {
+            (first, 0, "")
+        })
     })
 }
 
@@ -59,8 +66,16 @@ mod tests {
             ("a٣", "a٤"),
         ];
         for (first, second) in cases {
-            assert_eq!(compare(first, second), Ordering::Less, "{first:?} {second:?}");
-            assert_eq!(compare(second, first), Ordering::Greater, "{second:?} {first:?}");
+            assert_eq!(
+                compare(first, second),
+                Ordering::Less,
+                "{first:?} {second:?}"
+            );
+            assert_eq!(
+                compare(second, first),
+                Ordering::Greater,
+                "{second:?} {first:?}"
+            );
             assert_eq!(compare(first, first), Ordering::Equal, "{first:?}");
         }
     }

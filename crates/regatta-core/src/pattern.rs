@@ -46,7 +46,10 @@ impl Serialize for Uri {
     }
 }
 
-described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns");
+described!(
+    Uri,
+    "scheme://path, with *, ? and ** where the scheme takes patterns"
+);
 
 /// Schemes whose URIs name exactly one thing. A wildcard there would claim things that nobody
 /// listed.
@@ -71,7 +74,8 @@ impl Uri {
         let exact = EXACT_SCHEMES.contains(&scheme.as_str());
         if !exact && !PATTERN_SCHEMES.contains(&scheme.as_str()) {
             return bad(
-                "its scheme is none of agent, task (or bead), respond, message, release, file, workspace, port",
+                "its scheme is none of agent, task (or bead), respond, message, release, file, \
+                workspace, port",
             );
         }
         let Some(path) = escape::canonical(path) else {
@@ -94,9 +98,14 @@ impl Uri {
         Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
     }
 
-    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on something else.
+    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on
+    /// something else.
     pub fn file_pattern(&self, project: &ProjectName) -> Option<PathPattern> {
-        let path = self.0.strip_prefix("file://")?.strip_prefix(project.as_str())?.strip_prefix('/')?;
+        let path = self
+            .0
+            .strip_prefix("file://")?
+            .strip_prefix(project.as_str())?
+            .strip_prefix('/')?;
         PathPattern::new(&escape::unescape(path)?).ok()
     }
 
@@ -142,8 +151,12 @@ impl Uri {
 
     /// Returns whether the URI names exactly this task or its workspace.
     pub fn names_task(&self, project: &ProjectName, task: TaskId) -> bool {
-        let Some((named, name)) = self.parts().1.split_once('/') else { return false };
-        matches!(self.parts().0, "task" | "workspace") && named == project.as_str() && name.parse() == Ok(task)
+        let Some((named, name)) = self.parts().1.split_once('/') else {
+            return false;
+        };
+        matches!(self.parts().0, "task" | "workspace")
+            && named == project.as_str()
+            && name.parse() == Ok(task)
     }
 
     /// Returns whether the URI has wildcards.
@@ -203,7 +216,9 @@ impl Uri {
     ///
     /// Two patterns can overlap only if one literal prefix is a prefix of the other.
     fn literal_prefix(&self) -> &str {
-        let Some(wild) = self.0.find(['*', '?']) else { return &self.0 };
+        let Some(wild) = self.0.find(['*', '?']) else {
+            return &self.0;
+        };
         match self.0[..wild].rfind('/') {
             Some(slash) => self.0[..slash].trim_end_matches('/'),
             None => "",
@@ -279,7 +294,11 @@ impl PathPattern {
         let mut done = Vec::new();
         while let Some(next) = open.pop() {
             if open.len() + done.len() > 64 {
-                return Err(BadName::new("a path pattern", text, "its braces expand to more than 64 patterns"));
+                return Err(BadName::new(
+                    "a path pattern",
+                    text,
+                    "its braces expand to more than 64 patterns",
+                ));
             }
             let Some(start) = next.rfind('{') else {
                 done.push(PathPattern::new(&next)?);
@@ -347,12 +366,20 @@ fn check_path(path: &str, max_segments: usize) -> Result<(), &'static str> {
             "." | ".." => return Err("it has a . or .. segment"),
             "**" => {}
             other if other.contains("**") => return Err("** must be a whole segment"),
-            other if other.contains('\\') => return Err("it has a backslash; segments are separated by /"),
-            other if other.chars().any(char::is_control) => return Err("it has a control character"),
+            other if other.contains('\\') => {
+                return Err("it has a backslash; segments are separated by /");
+            }
+            other if other.chars().any(char::is_control) => {
+                return Err("it has a control character");
+            }
             _ => {}
         }
     }
-    if depth > max_segments { Err("it has more than 64 segments") } else { Ok(()) }
+    if depth > max_segments {
+        Err("it has more than 64 segments")
+    } else {
+        Ok(())
+    }
 }
 
 fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
@@ -360,7 +387,10 @@ fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
 }
 
 fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<'_>> {
-    pattern.split('/').map(|segment| PatternSegment::pattern(segment, spelling)).collect()
+    pattern
+        .split('/')
+        .map(|segment| PatternSegment::pattern(segment, spelling))
+        .collect()
 }
 
 /// The spelling of a pattern, which decides if `%` starts an escape.
@@ -415,16 +445,20 @@ impl<'a> PatternSegment<'a> {
         };
         match self {
             PatternSegment::AnyDepth => vec![GlobToken::Star],
-            PatternSegment::Plain(text, Spelling::Raw) => text.chars().map(|raw| GlobToken::One(Symbol::from_char(raw))).collect(),
-            PatternSegment::Plain(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(_, symbol)| GlobToken::One(symbol)).collect()
-            }
-            PatternSegment::Glob(text, Spelling::Raw) => {
-                text.chars().map(|raw| wildcard(raw, Symbol::from_char(raw))).collect()
-            }
-            PatternSegment::Glob(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(raw, symbol)| wildcard(raw, symbol)).collect()
-            }
+            PatternSegment::Plain(text, Spelling::Raw) => text
+                .chars()
+                .map(|raw| GlobToken::One(Symbol::from_char(raw)))
+                .collect(),
+            PatternSegment::Plain(text, Spelling::Escaped) => escape::symbols(text)
+                .map(|(_, symbol)| GlobToken::One(symbol))
+                .collect(),
+            PatternSegment::Glob(text, Spelling::Raw) => text
+                .chars()
+                .map(|raw| wildcard(raw, Symbol::from_char(raw)))
+                .collect(),
+            PatternSegment::Glob(text, Spelling::Escaped) => escape::symbols(text)
+                .map(|(raw, symbol)| wildcard(raw, symbol))
+                .collect(),
         }
     }
 }
@@ -452,7 +486,13 @@ fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
         (GlobToken::One(x), GlobToken::One(y)) => x == y,
         _ => true,
     };
-    has_common_text(a.len(), b.len(), |i| a[i] == GlobToken::Star, |j| b[j] == GlobToken::Star, meet)
+    has_common_text(
+        a.len(),
+        b.len(),
+        |i| a[i] == GlobToken::Star,
+        |j| b[j] == GlobToken::Star,
+        meet,
+    )
 }
 
 /// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
@@ -511,9 +551,15 @@ impl PatternIndex {
                 }
                 // A URI without wildcards is its own prefix, so its text can be shared.
                 None if prefix.len() == uri.0.len() => {
-                    _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())])
+                    _ = self
+                        .by_prefix
+                        .insert(uri.0.clone(), vec![(number, uri.clone())])
                 }
-                None => _ = self.by_prefix.insert(prefix.into(), vec![(number, uri.clone())]),
+                None => {
+                    _ = self
+                        .by_prefix
+                        .insert(prefix.into(), vec![(number, uri.clone())])
+                }
             }
         }
     }
@@ -522,7 +568,9 @@ impl PatternIndex {
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
-            let Some(here) = self.by_prefix.get_mut(prefix) else { continue };
+            let Some(here) = self.by_prefix.get_mut(prefix) else {
+                continue;
+            };
             if let Some(at) = here.iter().position(|it| it.0 == number && it.1 == *uri) {
                 here.remove(at);
             }
@@ -536,12 +584,18 @@ impl PatternIndex {
     /// it. Everything that `uri` matches, their patterns match, too.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
-        let folders = prefix.match_indices('/').map(move |(at, _)| &prefix[..at]).chain([prefix]);
-        folders.filter(|it| !it.ends_with('/')).flat_map(move |folder| {
-            let here = self.by_prefix.get(folder).into_iter().flatten();
-            let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
-            here.filter(move |it| it.1 == *uri || all(&it.1)).map(|it| it.0)
-        })
+        let folders = prefix
+            .match_indices('/')
+            .map(move |(at, _)| &prefix[..at])
+            .chain([prefix]);
+        folders
+            .filter(|it| !it.ends_with('/'))
+            .flat_map(move |folder| {
+                let here = self.by_prefix.get(folder).into_iter().flatten();
+                let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
+                here.filter(move |it| it.1 == *uri || all(&it.1))
+                    .map(|it| it.0)
+            })
     }
 
     /// Returns the numbers and patterns that overlap `uri`, each pair once.
@@ -565,7 +619,10 @@ impl PatternIndex {
                 .range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())))
                 .map(|it| it.1)
         });
-        here.chain(below.into_iter().flatten()).flatten().filter(move |it| it.1.overlaps(uri)).map(|it| (it.0, &it.1))
+        here.chain(below.into_iter().flatten())
+            .flatten()
+            .filter(move |it| it.1.overlaps(uri))
+            .map(|it| (it.0, &it.1))
     }
 }
 
@@ -655,7 +712,10 @@ mod tests {
         let project = ProjectName::new("p").unwrap();
         let claim = |path: &str| Uri::for_file(&project, &PathPattern::new(path).unwrap());
         for (path, text) in [
-            ("web/50% off/index.html", "file://p/web/50%25 off/index.html"),
+            (
+                "web/50% off/index.html",
+                "file://p/web/50%25 off/index.html",
+            ),
             ("docs/100%.md", "file://p/docs/100%25.md"),
             ("%61.txt", "file://p/%2561.txt"),
             ("%zz/**", "file://p/%25zz/**"),
@@ -666,16 +726,27 @@ mod tests {
         }
         assert!(!claim("%61.txt").overlaps(&claim("a.txt")));
         assert!(claim("a.txt").overlaps(&uri("file://p/%61.txt")));
-        assert!(claim("50%.txt").overlaps(&claim("50?.txt")) && !claim("50%.txt").overlaps(&claim("50%25.txt")));
+        assert!(
+            claim("50%.txt").overlaps(&claim("50?.txt"))
+                && !claim("50%.txt").overlaps(&claim("50%25.txt"))
+        );
         assert_eq!(uri("file://q/a").file_pattern(&project), None);
-        assert_eq!(uri("file://p/%2A").file_pattern(&project), None, "as a pattern the URI would match every name");
+        assert_eq!(
+            uri("file://p/%2A").file_pattern(&project),
+            None,
+            "as a pattern the URI would match every name"
+        );
     }
 
     /// D9: the longest and deepest manifest is accepted again in its own spelling and as a claim.
     #[test]
     fn d9_the_longest_patterns_are_read_back() {
         let project = ProjectName::new(&"p".repeat(64)).unwrap();
-        let (long, percent, deep) = ("x".repeat(1024), "%".repeat(1024), format!("{}x", "d/".repeat(63)));
+        let (long, percent, deep) = (
+            "x".repeat(1024),
+            "%".repeat(1024),
+            format!("{}x", "d/".repeat(63)),
+        );
         let (folder, whole) = (format!("{long}/"), format!("{}**", "d/".repeat(63)));
         for text in [&long, &percent, &folder, &deep, &whole, &"ä".repeat(512)] {
             let pattern = PathPattern::new(text).unwrap();
@@ -683,29 +754,49 @@ mod tests {
             let claim = Uri::for_file(&project, &pattern);
             assert_eq!(Uri::new(claim.as_str()), Ok(claim));
         }
-        assert!(PathPattern::new(&"x".repeat(1025)).is_err() && PathPattern::new(&"d/".repeat(64)).is_err());
+        assert!(
+            PathPattern::new(&"x".repeat(1025)).is_err()
+                && PathPattern::new(&"d/".repeat(64)).is_err()
+        );
         assert_eq!(PathPattern::new("./src/").unwrap().as_str(), "src/**");
     }
 
     #[test]
     fn manifests_expand_braces_and_refuse_escapes() {
-        let texts =
-            |text: &str| PathPattern::expand(text).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let texts = |text: &str| {
+            PathPattern::expand(text)
+                .map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
         assert_eq!(texts("src/{a,b}.rs").unwrap(), ["src/a.rs", "src/b.rs"]);
         assert_eq!(texts("{a,b{c,d}}").unwrap(), ["a", "bc", "bd"]);
         assert_eq!(texts("src/").unwrap(), ["src/**"]);
         assert_eq!(texts("./src/x").unwrap(), ["src/x"]);
-        for bad in ["/etc/passwd", "../x", "a/../b", "", "a/{b", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "a//b"] {
+        for bad in [
+            "/etc/passwd",
+            "../x",
+            "a/../b",
+            "",
+            "a/{b",
+            "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}",
+            "a//b",
+        ] {
             assert!(PathPattern::expand(bad).is_err(), "{bad:?}");
         }
-        assert!(PathPattern::new("a/[id]/*").unwrap().matches("a/[id]/page.tsx"));
+        assert!(
+            PathPattern::new("a/[id]/*")
+                .unwrap()
+                .matches("a/[id]/page.tsx")
+        );
         assert!(!PathPattern::new("a/?").unwrap().matches("a/**"));
     }
 
     fn pattern() -> impl Strategy<Value = String> {
-        let glob = prop::collection::vec(prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')], 1..4)
-            .prop_map(|it| it.into_iter().collect::<String>())
-            .prop_filter("** must be a whole segment", |it| !it.contains("**"));
+        let glob = prop::collection::vec(
+            prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')],
+            1..4,
+        )
+        .prop_map(|it| it.into_iter().collect::<String>())
+        .prop_filter("** must be a whole segment", |it| !it.contains("**"));
         let segment = prop_oneof![3 => glob, 1 => Just("**".to_owned())];
         prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
     }
@@ -721,9 +812,10 @@ mod tests {
                 let glue = if before.is_empty() { "" } else { "/" };
                 if segment == "**" {
                     grown.push(before.clone());
-                    for deep in
-                        ["a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb", "baa", "bba"]
-                    {
+                    for deep in [
+                        "a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb",
+                        "baa", "bba",
+                    ] {
                         grown.push(format!("{before}{glue}{deep}"));
                     }
                     continue;
@@ -736,9 +828,17 @@ mod tests {
                         'a' => &["a"],
                         _ => &["b"],
                     };
-                    words = words.iter().flat_map(|w| choices.iter().map(move |c| format!("{w}{c}"))).collect();
+                    words = words
+                        .iter()
+                        .flat_map(|w| choices.iter().map(move |c| format!("{w}{c}")))
+                        .collect();
                 }
-                grown.extend(words.into_iter().filter(|it| !it.is_empty()).map(|it| format!("{before}{glue}{it}")));
+                grown.extend(
+                    words
+                        .into_iter()
+                        .filter(|it| !it.is_empty())
+                        .map(|it| format!("{before}{glue}{it}")),
+                );
             }
             out = grown;
         }
@@ -762,7 +862,8 @@ mod tests {
             }
         }
 
-        /// D9, L1: claims are read back as they were written, and overlap exactly when their files do.
+        /// D9, L1: claims are read back as they were written, and overlap exactly when their files
+        /// do.
         #[test]
         fn d9_every_manifest_becomes_a_claim_that_is_read_back(
             a in "[a%5/.*?é 2\"\\[{]{1,8}", b in "[a%5/.*?é 2\"\\[{]{1,8}", c in any::<String>(),

@@ -11,7 +11,7 @@ use crate::graph::PlanStep;
 use crate::ids::{AgentName, MissionId, Now, ProjectName, TaskId};
 use crate::mission::{self, StartMode};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, TaskDuty, AssignMode};
+use crate::task::{self, AddTask, AssignMode, TaskDuty};
 
 /// Maximum length of a goal in bytes.
 pub const MAX_GOAL_BYTES: usize = 8_000;
@@ -38,7 +38,11 @@ pub fn can_plan(agent: &Agent) -> bool {
 
 /// Returns the agents that can make plans.
 pub fn planners(board: &Board) -> impl Iterator<Item = &AgentName> {
-    board.agents.values().filter(|it| can_plan(it)).map(|it| &it.name)
+    board
+        .agents
+        .values()
+        .filter(|it| can_plan(it))
+        .map(|it| &it.name)
 }
 
 /// Returns the title of a goal's plan, which is the goal's first line.
@@ -47,7 +51,11 @@ pub fn title(goal: &str) -> String {
 }
 
 /// Starts a mission in which an agent makes a plan for a goal.
-pub(crate) fn request_plan(draft: &mut Draft, ask: PlanRequest, now: Now) -> Result<(MissionId, TaskId), Refusal> {
+pub(crate) fn request_plan(
+    draft: &mut Draft,
+    ask: PlanRequest,
+    now: Now,
+) -> Result<(MissionId, TaskId), Refusal> {
     let goal = ask.goal.trim();
     if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
         return Err(Refusal::invalid(
@@ -80,9 +88,19 @@ pub(crate) fn request_plan(draft: &mut Draft, ask: PlanRequest, now: Now) -> Res
         budget: Default::default(),
     };
     let mission = mission::start(draft, start, now)?;
-    let add = AddTask { script: ask.script, ..AddTask::new_report(ask.project, &subject, ask.brief) };
+    let add = AddTask {
+        script: ask.script,
+        ..AddTask::new_report(ask.project, &subject, ask.brief)
+    };
     let task = task::add(draft, add, Some((mission, PlanStep::default())), now)?;
-    task::set_duty(draft, task, TaskDuty::Plan { goal: goal.to_owned() }, None)?;
+    task::set_duty(
+        draft,
+        task,
+        TaskDuty::Plan {
+            goal: goal.to_owned(),
+        },
+        None,
+    )?;
     task::assign(draft, task, Some(ask.planner), AssignMode::Queue, now)?;
     Ok((mission, task))
 }

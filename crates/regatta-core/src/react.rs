@@ -11,14 +11,20 @@ use crate::effect::Effect;
 use crate::event::Event;
 use crate::ids::Now;
 use crate::refusal::Refusal;
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 use crate::{
-    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, thread_answers, reconcile, router,
+    approval, budget, bus, conversation, hook, landing, launch, lead, mission, policy, reconcile,
+    router, thread_answers,
 };
 
 /// Decides the consequences of `event` and returns the effects that the shell must perform.
 /// `before` is the board before the command, which still has the items that ended.
-pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) -> Result<Vec<Effect>, Refusal> {
+pub(crate) fn react(
+    draft: &mut Draft,
+    before: &Board,
+    event: &Event,
+    now: Now,
+) -> Result<Vec<Effect>, Refusal> {
     let mut effects = Vec::new();
     if may_complete_wave(event) {
         landing::wave_commit::recheck_wave_commits(draft, now)?;
@@ -37,7 +43,9 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 {
                     landing::on_fence_expired(draft, *id, ended.token, now)?;
                 }
-                if matches!(ended.owner, ClaimOwner::Agent(_)) && ended.latest_end_fleet_ms.is_some() {
+                if matches!(ended.owner, ClaimOwner::Agent(_))
+                    && ended.latest_end_fleet_ms.is_some()
+                {
                     landing::on_lent_fence_expired(draft, ended.token, now)?;
                 }
                 for project in router::projects_freed(draft.board(), &ended.uris) {
@@ -61,12 +69,18 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::AttemptStarted(it) => {
             let attempt = it.attempt();
             if attempt.supervised {
-                effects.push(Effect::RunAttempt { attempt: attempt.id });
+                effects.push(Effect::RunAttempt {
+                    attempt: attempt.id,
+                });
             } else if !attempt.no_workspace {
-                effects.push(Effect::PrepareWorkspace { attempt: attempt.id });
+                effects.push(Effect::PrepareWorkspace {
+                    attempt: attempt.id,
+                });
             }
         }
-        Event::AttemptStopping(it) => effects.push(Effect::StopAttempt { attempt: *it.attempt() }),
+        Event::AttemptStopping(it) => effects.push(Effect::StopAttempt {
+            attempt: *it.attempt(),
+        }),
         Event::AttemptLaunched(it) => launch::on_session_event(draft, *it.attempt(), event, now),
         Event::AttemptSaid(it) => launch::on_session_event(draft, *it.attempt(), event, now),
         Event::ApprovalAsked(it) => {
@@ -75,7 +89,12 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             conversation::on_approval_asked(draft, it.approval().id, now);
         }
         Event::ApprovalKept(it) => {
-            if let Some(attempt) = draft.board().approvals.get(it.approval()).map(|asked| asked.attempt) {
+            if let Some(attempt) = draft
+                .board()
+                .approvals
+                .get(it.approval())
+                .map(|asked| asked.attempt)
+            {
                 launch::on_session_event(draft, attempt, event, now);
             }
         }
@@ -83,16 +102,29 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             if let Some(attempt) = before.approvals.get(it.approval()).map(|it| it.attempt) {
                 launch::on_session_event(draft, attempt, event, now);
             }
-            conversation::on_approval_decided(draft, *it.approval(), format!("no longer needed: {}", it.reason()), now);
+            conversation::on_approval_decided(
+                draft,
+                *it.approval(),
+                format!("no longer needed: {}", it.reason()),
+                now,
+            );
         }
         Event::LaunchBegun(it) => {
-            let asks = it.launch().members.iter().any(|it| it.state == launch::MemberState::Queued && !it.prepared);
-            effects.extend(asks.then_some(Effect::ResolveTeam { launch: it.launch().id }));
+            let asks = it
+                .launch()
+                .members
+                .iter()
+                .any(|it| it.state == launch::MemberState::Queued && !it.prepared);
+            effects.extend(asks.then_some(Effect::ResolveTeam {
+                launch: it.launch().id,
+            }));
         }
         Event::LaunchMember(it) => {
             // A lane that is tried again needs its program resolved again.
             if it.entry().state == launch::MemberState::Queued && !it.entry().prepared {
-                effects.push(Effect::ResolveTeam { launch: *it.launch() });
+                effects.push(Effect::ResolveTeam {
+                    launch: *it.launch(),
+                });
             }
             launch::advance(draft, *it.launch(), now);
             launch::announce(draft, *it.launch(), now)?;
@@ -117,27 +149,57 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
                 launch::on_session_ended(draft, ended, (*it.cause(), it.detail()), now)?;
             }
             let stopping = |it: &&std::sync::Arc<launch::TeamLaunch>| it.stopping.is_some();
-            let stopping: Vec<_> = draft.board().launches.values().filter(stopping).map(|it| it.id).collect();
+            let stopping: Vec<_> = draft
+                .board()
+                .launches
+                .values()
+                .filter(stopping)
+                .map(|it| it.id)
+                .collect();
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
             // An attempt that one command began and ended never had a workspace.
             if let Some(ended) = before.attempts.get(it.attempt()) {
-                let goes_on = draft.board().tasks.get(&ended.task).and_then(|it| it.resume.as_ref());
-                if !ended.no_workspace && goes_on.is_none_or(|it| it.workspace != ended.workspace()) {
-                    effects.push(Effect::RemoveWorkspace { attempt: ended.workspace() });
+                let goes_on = draft
+                    .board()
+                    .tasks
+                    .get(&ended.task)
+                    .and_then(|it| it.resume.as_ref());
+                if !ended.no_workspace && goes_on.is_none_or(|it| it.workspace != ended.workspace())
+                {
+                    effects.push(Effect::RemoveWorkspace {
+                        attempt: ended.workspace(),
+                    });
                 }
-                if draft.board().agents.get(&ended.agent).is_some_and(|it| it.derived_from.is_some()) {
+                if draft
+                    .board()
+                    .agents
+                    .get(&ended.agent)
+                    .is_some_and(|it| it.derived_from.is_some())
+                {
                     lead::remove_idle_agents(draft);
                 }
             }
         }
-        Event::AttemptRotating(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
-        Event::AttemptTold(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
-        Event::AttemptHeld(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
-        Event::AttemptLetGo(it) => effects.push(Effect::Nudge { attempt: *it.attempt() }),
+        Event::AttemptRotating(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptTold(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptHeld(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
+        Event::AttemptLetGo(it) => effects.push(Effect::Nudge {
+            attempt: *it.attempt(),
+        }),
         Event::ApprovalDecided(it) => {
-            let attempt = draft.board().approvals.get(it.approval()).map(|it| it.attempt);
+            let attempt = draft
+                .board()
+                .approvals
+                .get(it.approval())
+                .map(|it| it.attempt);
             effects.extend(attempt.map(|attempt| Effect::Nudge { attempt }));
             if let Some(attempt) = attempt {
                 launch::on_session_event(draft, attempt, event, now);
@@ -149,22 +211,46 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             lead::unassign_orphaned_task(draft, *it.task(), now)?;
             conversation::on_task_returned(draft, *it.task(), now)?;
         }
-        Event::TaskValidating(it) => match draft.board().attempts.get(it.attempt()).filter(|it| it.no_workspace).cloned() {
-            None => effects.push(Effect::Validate { attempt: *it.attempt() }),
+        Event::TaskValidating(it) => match draft
+            .board()
+            .attempts
+            .get(it.attempt())
+            .filter(|it| it.no_workspace)
+            .cloned()
+        {
+            None => effects.push(Effect::Validate {
+                attempt: *it.attempt(),
+            }),
             // An attempt without a workspace has only its report, so it is judged at once.
             Some(bare) => {
-                attempt::apply_verdict(draft, (bare.id, bare.token), WorkVerdict::NoWorkspace, WorkFindings::default(), now)?;
+                attempt::apply_verdict(
+                    draft,
+                    (bare.id, bare.token),
+                    WorkVerdict::NoWorkspace,
+                    WorkFindings::default(),
+                    now,
+                )?;
             }
         },
         Event::LandingQueued(it) => landing::advance(draft, &it.landing().project.clone(), now)?,
         Event::LandingAsked(it) => {
-            if let Some(project) = draft.board().landings.get(it.landing()).map(|it| it.project.clone()) {
+            if let Some(project) = draft
+                .board()
+                .landings
+                .get(it.landing())
+                .map(|it| it.project.clone())
+            {
                 landing::advance(draft, &project, now)?;
             }
         }
         Event::QueueReleased(it) => landing::advance(draft, it.project(), now)?,
-        Event::LandingBegun(it) => effects.push(Effect::TryLanding { landing: *it.landing() }),
-        Event::LandingMoving(it) => effects.push(Effect::MoveTrunk { landing: *it.landing(), fence: *it.fence() }),
+        Event::LandingBegun(it) => effects.push(Effect::TryLanding {
+            landing: *it.landing(),
+        }),
+        Event::LandingMoving(it) => effects.push(Effect::MoveTrunk {
+            landing: *it.landing(),
+            fence: *it.fence(),
+        }),
         Event::LandingLanded(it) => {
             on_landing_over(draft, before, *it.task(), now);
             effects.extend(effects_after_landing(draft.board(), before, it));
@@ -173,13 +259,21 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         Event::LandingEnded(it) => {
             on_landing_over(draft, before, *it.task(), now);
             advance_queue_of(draft, before, *it.landing(), now)?;
-            if let Some(landing) = before.landings.get(it.landing()).filter(|_| *it.fault() == Some(true)) {
+            if let Some(landing) = before
+                .landings
+                .get(it.landing())
+                .filter(|_| *it.fault() == Some(true))
+            {
                 conversation::on_landing_failed(draft, landing, (it.reason(), *it.retry()), now);
             }
         }
         Event::TaskCompleted(it) => {
             effects.extend(on_task_ended(draft, before, *it.task(), now));
-            let what = if it.landed().is_some() { "has landed" } else { "is done" };
+            let what = if it.landed().is_some() {
+                "has landed"
+            } else {
+                "is done"
+            };
             notify_lead(draft, before, *it.task(), what);
             if let Some(task) = before.tasks.get(it.task()).cloned() {
                 conversation::on_task_settled(draft, &task, it.landed().as_ref(), now)?;
@@ -187,14 +281,24 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
         }
         Event::TaskFailed(it) => {
             effects.extend(on_task_ended(draft, before, *it.task(), now));
-            notify_lead(draft, before, *it.task(), &format!("failed: {}", it.reason()));
+            notify_lead(
+                draft,
+                before,
+                *it.task(),
+                &format!("failed: {}", it.reason()),
+            );
             if let Some(task) = before.tasks.get(it.task()).cloned() {
                 on_task_lost(draft, &task, it.reason(), now)?;
             }
         }
         Event::TaskCancelled(it) => {
             effects.extend(on_task_ended(draft, before, *it.task(), now));
-            notify_lead(draft, before, *it.task(), &format!("was cancelled: {}", it.reason()));
+            notify_lead(
+                draft,
+                before,
+                *it.task(),
+                &format!("was cancelled: {}", it.reason()),
+            );
             if let Some(task) = before.tasks.get(it.task()).cloned() {
                 lead::on_task_lost(draft, &task, it.reason(), now)?;
                 conversation::on_task_settled(draft, &task, None, now)?;
@@ -203,14 +307,31 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             }
         }
         Event::TaskNeedsHuman(it) => {
-            notify_lead(draft, before, *it.task(), &format!("needs a person: {}", it.reason()));
-            if let Some(task) = draft.board().tasks.get(it.task()).filter(|it| it.status == TaskStatus::NeedsHuman).cloned()
+            notify_lead(
+                draft,
+                before,
+                *it.task(),
+                &format!("needs a person: {}", it.reason()),
+            );
+            if let Some(task) = draft
+                .board()
+                .tasks
+                .get(it.task())
+                .filter(|it| it.status == TaskStatus::NeedsHuman)
+                .cloned()
             {
                 on_task_lost(draft, &task, it.reason(), now)?;
             }
         }
-        Event::TaskInReview(it) => notify_lead(draft, before, *it.task(), &format!("is in review: {}", it.reason())),
-        Event::ProjectChanged(it) => lead::start_queued_missions(draft, &it.project().name.clone(), now)?,
+        Event::TaskInReview(it) => notify_lead(
+            draft,
+            before,
+            *it.task(),
+            &format!("is in review: {}", it.reason()),
+        ),
+        Event::ProjectChanged(it) => {
+            lead::start_queued_missions(draft, &it.project().name.clone(), now)?
+        }
         Event::MissionEnded(it) => {
             if let Some(mission) = before.missions.get(it.mission()) {
                 lead::on_mission_ended(draft, mission, it.end().as_ref(), now)?;
@@ -219,12 +340,20 @@ pub(crate) fn react(draft: &mut Draft, before: &Board, event: &Event, now: Now) 
             budget::end_scope(draft, budget::BudgetScope::Mission(*it.mission()));
         }
         Event::ConversationExpired(it) => {
-            effects.extend(it.workspace().map(|attempt| Effect::RemoveWorkspace { attempt }));
+            effects.extend(
+                it.workspace()
+                    .map(|attempt| Effect::RemoveWorkspace { attempt }),
+            );
         }
         Event::ConversationPushing(it) => {
-            effects.push(Effect::PushBranch { conversation: *it.conversation(), commit: it.commit().clone() });
+            effects.push(Effect::PushBranch {
+                conversation: *it.conversation(),
+                commit: it.commit().clone(),
+            });
         }
-        Event::HookFired(it) => effects.push(Effect::RunHook { firing: it.firing().id }),
+        Event::HookFired(it) => effects.push(Effect::RunHook {
+            firing: it.firing().id,
+        }),
         // Events without consequences. A completed task unblocks its dependants by its status
         // alone.
         Event::TeamCreated(_)
@@ -348,45 +477,79 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
 
 /// Returns the effects after a landing: commands, a release and a push, as the project's settings
 /// say.
-fn effects_after_landing(board: &Board, before: &Board, it: &landing::LandingLanded) -> Vec<Effect> {
+fn effects_after_landing(
+    board: &Board,
+    before: &Board,
+    it: &landing::LandingLanded,
+) -> Vec<Effect> {
     let landed = before.landings.get(it.landing());
-    let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else { return vec![] };
+    let Some(project) = landed.and_then(|it| board.projects.get(&it.project)) else {
+        return vec![];
+    };
     // Commits from a remote did not land here, so no command or release follows.
     let joined = landed.is_some_and(|it| it.submission.merges_remote.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
     if !joined && (!settings.after.is_empty() || settings.release.is_some()) {
         let (task, commit) = (*it.task(), it.commit().clone());
-        effects.push(Effect::AfterLanding { project: name.clone(), task, commit });
+        effects.push(Effect::AfterLanding {
+            project: name.clone(),
+            task,
+            commit,
+        });
     }
     if settings.push.is_some() {
-        effects.push(Effect::PushTrunk { project: name, commit: it.commit().clone() });
+        effects.push(Effect::PushTrunk {
+            project: name,
+            commit: it.commit().clone(),
+        });
     }
     effects
 }
 
 /// Serves the waiters for a task's claims, because its landing is over.
 fn on_landing_over(draft: &mut Draft, before: &Board, task: crate::ids::TaskId, now: Now) {
-    let found = before.tasks.get(&task).or_else(|| draft.board().tasks.get(&task)).cloned();
+    let found = before
+        .tasks
+        .get(&task)
+        .or_else(|| draft.board().tasks.get(&task))
+        .cloned();
     if let Some(task) = found {
         claim::serve_waiters(draft, &claim::uris_of_task(&task), now);
     }
 }
 
 /// Advances the queue of a landing that has ended.
-fn advance_queue_of(draft: &mut Draft, before: &Board, id: crate::ids::LandingId, now: Now) -> Result<(), Refusal> {
-    before.landings.get(&id).map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
+fn advance_queue_of(
+    draft: &mut Draft,
+    before: &Board,
+    id: crate::ids::LandingId,
+    now: Now,
+) -> Result<(), Refusal> {
+    before
+        .landings
+        .get(&id)
+        .map_or(Ok(()), |ended| landing::advance(draft, &ended.project, now))
 }
 
 /// Ends the policies, approvals and budgets of an ended task. Returns the effect that removes the
 /// workspace of its unfinished work.
-fn on_task_ended(draft: &mut Draft, before: &Board, id: crate::ids::TaskId, now: Now) -> Option<Effect> {
+fn on_task_ended(
+    draft: &mut Draft,
+    before: &Board,
+    id: crate::ids::TaskId,
+    now: Now,
+) -> Option<Effect> {
     policy::end_scope(draft, &policy::RuleScope::Task(id));
     approval::on_task_ended(draft, id, "its task is over");
     budget::end_scope(draft, budget::BudgetScope::Task(id));
     end_mission_of(draft, before, id, now);
     let left = before.tasks.get(&id)?.resume.as_ref()?.workspace;
-    let used = draft.board().attempts.values().any(|it| it.workspace() == left);
+    let used = draft
+        .board()
+        .attempts
+        .values()
+        .any(|it| it.workspace() == left);
     (!used).then_some(Effect::RemoveWorkspace { attempt: left })
 }
 

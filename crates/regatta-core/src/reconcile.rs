@@ -15,7 +15,7 @@ use crate::attempt::Attempt;
 use crate::board::Draft;
 use crate::ids::{LaunchId, Now, TeamName};
 use crate::lane::{LaneKind, LaneSettings};
-use crate::launch::{self, TeamLaunch, MemberState, MemberCauseKind};
+use crate::launch::{self, MemberCauseKind, MemberState, TeamLaunch};
 use crate::team::{self, Team};
 
 /// One of two compared records.
@@ -30,15 +30,26 @@ pub enum RecordSide {
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch.members.iter().filter(|it| it.lane.is_some()).count();
     let whole = !launch.lanes.is_empty() && lanes == launch.members.len();
-    let identities = launch.members.iter().filter(|it| !it.effective.provider.is_empty()).count();
+    let identities = launch
+        .members
+        .iter()
+        .filter(|it| !it.effective.provider.is_empty())
+        .count();
     (whole, lanes, identities, launch.expected_members.len())
 }
 
 /// Returns the record to trust: the more complete one, or the newer one of two equally complete
 /// ones.
 pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
-    let by_age = || left.updated_unix_ms.cmp(&right.updated_unix_ms).then(left.revision.cmp(&right.revision));
-    match completeness(left).cmp(&completeness(right)).then_with(by_age) {
+    let by_age = || {
+        left.updated_unix_ms
+            .cmp(&right.updated_unix_ms)
+            .then(left.revision.cmp(&right.revision))
+    };
+    match completeness(left)
+        .cmp(&completeness(right))
+        .then_with(by_age)
+    {
         Ordering::Less => RecordSide::Right,
         Ordering::Equal | Ordering::Greater => RecordSide::Left,
     }
@@ -66,31 +77,54 @@ impl LaneKnowledge {
 
 /// Returns the knowledge of lanes in a record.
 pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -> LaneKnowledge {
-    let unplaced: Vec<_> = launch.members.iter().filter(|it| it.lane.is_none()).collect();
-    let missing: Vec<_> = launch.expected_members.iter().filter(|it| launch.entry(it).is_none()).collect();
+    let unplaced: Vec<_> = launch
+        .members
+        .iter()
+        .filter(|it| it.lane.is_none())
+        .collect();
+    let missing: Vec<_> = launch
+        .expected_members
+        .iter()
+        .filter(|it| launch.entry(it).is_none())
+        .collect();
     if unplaced.is_empty() && missing.is_empty() && !launch.members.is_empty() {
         return LaneKnowledge::Known;
     }
     // Evidence for secondary lanes: the team's settings, the record's providers, or a recorded
     // lane.
-    let wished = launch.expected_members.iter().filter_map(|it| team.member(it)).find(|it| {
-        let pure = team.roster().all(|other| team.provider(other) == team.provider(&team.lead));
-        !pure && !policy.is_primary(team.provider(it))
-    });
+    let wished = launch
+        .expected_members
+        .iter()
+        .filter_map(|it| team.member(it))
+        .find(|it| {
+            let pure = team
+                .roster()
+                .all(|other| team.provider(other) == team.provider(&team.lead));
+            !pure && !policy.is_primary(team.provider(it))
+        });
     let recorded = launch.members.iter().find(|it| {
         let of = [&it.effective.provider, &it.requested.provider];
-        it.is_on_secondary_lane() || of.into_iter().any(|it| !it.is_empty() && !policy.is_primary(it))
+        it.is_on_secondary_lane()
+            || of
+                .into_iter()
+                .any(|it| !it.is_empty() && !policy.is_primary(it))
     });
-    let pure = |it: &str| launch.members.iter().all(|other| other.effective.provider == it);
+    let pure = |it: &str| {
+        launch
+            .members
+            .iter()
+            .all(|other| other.effective.provider == it)
+    };
     let recorded = recorded.filter(|it| it.is_on_secondary_lane() || !pure(&it.effective.provider));
     match (wished.map(|it| &it.name), recorded.map(|it| &it.name)) {
         (None, None) if missing.is_empty() => LaneKnowledge::OnlyPrimary,
-        (None, None) => {
-            LaneKnowledge::Missing(format!("its record has no entry for {}", missing.first().map_or("anybody", |it| it.as_str())))
-        }
-        (Some(name), _) | (None, Some(name)) => {
-            LaneKnowledge::Missing(format!("its record has no lanes, and {name} needs a lane of its own"))
-        }
+        (None, None) => LaneKnowledge::Missing(format!(
+            "its record has no entry for {}",
+            missing.first().map_or("anybody", |it| it.as_str())
+        )),
+        (Some(name), _) | (None, Some(name)) => LaneKnowledge::Missing(format!(
+            "its record has no lanes, and {name} needs a lane of its own"
+        )),
     }
 }
 
@@ -111,12 +145,19 @@ pub(crate) fn reconcile_all(draft: &mut Draft, now: Now) {
 /// Makes the most complete record the team's latest launch, and marks its other records as
 /// replaced.
 fn choose_record(draft: &mut Draft, team: &Team) {
-    let records: Vec<Arc<TeamLaunch>> =
-        draft.board().launches.values().filter(|launch| launch.team == team.name).cloned().collect();
-    let best = records.iter().reduce(|best, other| match preferred_side(best, other) {
-        RecordSide::Left => best,
-        RecordSide::Right => other,
-    });
+    let records: Vec<Arc<TeamLaunch>> = draft
+        .board()
+        .launches
+        .values()
+        .filter(|launch| launch.team == team.name)
+        .cloned()
+        .collect();
+    let best = records
+        .iter()
+        .reduce(|best, other| match preferred_side(best, other) {
+            RecordSide::Left => best,
+            RecordSide::Right => other,
+        });
     let Some(best) = best else { return };
     for other in records.iter().filter(|other| other.id != best.id) {
         launch::supersede_record(draft, other);
@@ -129,10 +170,18 @@ fn choose_record(draft: &mut Draft, team: &Team) {
 /// Records each running session of a team in the team's record. Creates the record if there is
 /// none.
 fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
-    let Some(team) = draft.board().teams.get(name).cloned() else { return };
-    let sessions: Vec<Arc<Attempt>> =
-        launch::live_attempts(draft.board(), &team).filter(|attempt| attempt.session_of.is_some()).cloned().collect();
-    let newest = sessions.iter().filter_map(|session| session.session_of.as_ref()).map(|standing| standing.launch).max();
+    let Some(team) = draft.board().teams.get(name).cloned() else {
+        return;
+    };
+    let sessions: Vec<Arc<Attempt>> = launch::live_attempts(draft.board(), &team)
+        .filter(|attempt| attempt.session_of.is_some())
+        .cloned()
+        .collect();
+    let newest = sessions
+        .iter()
+        .filter_map(|session| session.session_of.as_ref())
+        .map(|standing| standing.launch)
+        .max();
     let known = launch::latest_launch(draft.board(), &team).map(|launch| launch.id);
     if let (None, Some(newest)) = (known, newest) {
         launch::begin_from_evidence(draft, &team, newest, now);
@@ -146,19 +195,33 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
 
 /// Compares one record with the running sessions.
 pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
-    let Some(found) = draft.board().launches.get(&id).cloned() else { return };
-    let Some(team) = draft.board().teams.get(&found.team).cloned() else { return };
+    let Some(found) = draft.board().launches.get(&id).cloned() else {
+        return;
+    };
+    let Some(team) = draft.board().teams.get(&found.team).cloned() else {
+        return;
+    };
     let lost = match lane_knowledge(&team, &found, &team::lane_policy(draft.board(), &team)) {
         LaneKnowledge::Missing(why) => Some(format!("{why}: relaunch the team")),
         LaneKnowledge::Known | LaneKnowledge::OnlyPrimary => None,
     };
     for entry in &found.members {
         let lives = launch::has_session(draft.board(), entry);
-        let should = entry.state == MemberState::Alive || entry.state.is_pending() && entry.state != MemberState::Queued;
-        let unplaced = entry.lane.as_ref().is_none_or(|it| it.kind == LaneKind::Secondary);
+        let should = entry.state == MemberState::Alive
+            || entry.state.is_pending() && entry.state != MemberState::Queued;
+        let unplaced = entry
+            .lane
+            .as_ref()
+            .is_none_or(|it| it.kind == LaneKind::Secondary);
         match &lost {
             Some(why) if !lives && unplaced && entry.state != MemberState::Stopped => {
-                launch::mark_down(draft, id, entry.clone(), (MemberCauseKind::LaneUnknown, why), now);
+                launch::mark_down(
+                    draft,
+                    id,
+                    entry.clone(),
+                    (MemberCauseKind::LaneUnknown, why),
+                    now,
+                );
             }
             _ if should && !lives => {
                 let text = "nothing of it was found after a restart";
@@ -167,7 +230,11 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
             _ => {}
         }
     }
-    let over = draft.board().launches.get(&id).is_some_and(|it| it.phase() != launch::LaunchPhase::Active);
+    let over = draft
+        .board()
+        .launches
+        .get(&id)
+        .is_some_and(|it| it.phase() != launch::LaunchPhase::Active);
     if over {
         launch::record_reconciled(draft, id, now);
     }

@@ -1,17 +1,21 @@
 //! References: the possible meanings of a typed id, and the choice between them.
 //!
-//! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an attempt, a mission or
-//! an agent. One text can be read in more than one way: `35312334` is task T35312334 or the beginning of a commit, and
+//! Several verbs accept ids of different kinds: `undo` takes a task or a commit, `stop` a task, an
+//! attempt, a mission or an agent. One text can be read in more than one way: `35312334` is task
+//! T35312334 or the beginning of a commit, and
 //! `a5` is attempt A5 or an agent that somebody named so. [`readings`] lists the ways, the caller keeps those that exist,
-//! and [`choose`] picks the only one left or reports all of them. A prefix such as `task:` or `agent:` forces one kind,
-//! so that every thing can be named.
+//! and [`choose`] picks the only one left or reports all of them. A prefix such as `task:` or
+//! `agent:` forces one kind, so that every thing can be named.
 //!
-//! Not here: looking things up. Whether a task, a commit or a mission exists is the caller's knowledge.
+//! Not here: looking things up. Whether a task, a commit or a mission exists is the caller's
+//! knowledge.
 
 use std::fmt;
 
 use crate::board::Board;
-use crate::ids::{AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId};
+use crate::ids::{
+    AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId,
+};
 
 /// Minimum number of characters of an abbreviated commit id.
 const MIN_COMMIT_PREFIX: usize = 4;
@@ -69,8 +73,14 @@ impl ReferenceKind {
             ReferenceKind::Landing => text.parse().map(Reference::Landing),
             ReferenceKind::Firing => text.parse().map(Reference::Firing),
             ReferenceKind::Agent => AgentName::new(text).map(Reference::Agent),
-            ReferenceKind::Commit if is_commit_prefix(text) => Ok(Reference::Commit(text.to_ascii_lowercase())),
-            ReferenceKind::Commit => Err(BadName::new("a commit id", text, "it has 4 to 64 hex digits")),
+            ReferenceKind::Commit if is_commit_prefix(text) => {
+                Ok(Reference::Commit(text.to_ascii_lowercase()))
+            }
+            ReferenceKind::Commit => Err(BadName::new(
+                "a commit id",
+                text,
+                "it has 4 to 64 hex digits",
+            )),
         }
     }
 }
@@ -172,40 +182,69 @@ pub enum UnclearReference {
 
 /// Returns whether a text can be a commit id or the beginning of one.
 pub fn is_commit_prefix(text: &str) -> bool {
-    (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Returns every way to read `text` as one of `kinds`, the likeliest first.
 ///
-/// A number without its letter is read only as one of `bare`: `stop 5` may mean a task or a mission, but `show 5`
-/// always means the task, because a task, an attempt and a mission of that number exist in nearly every fleet.
-pub fn readings(text: &str, kinds: &[ReferenceKind], bare: &[ReferenceKind]) -> Result<Vec<Reference>, BadName> {
+/// A number without its letter is read only as one of `bare`: `stop 5` may mean a task or a
+/// mission, but `show 5` always means the task, because a task, an attempt and a mission of that
+/// number exist in nearly every fleet.
+pub fn readings(
+    text: &str,
+    kinds: &[ReferenceKind],
+    bare: &[ReferenceKind],
+) -> Result<Vec<Reference>, BadName> {
     if let Some((word, rest)) = text.split_once(':')
         && let Some(kind) = kinds.iter().find(|kind| kind.prefix() == word)
     {
         return kind.parse(rest).map(|reference| vec![reference]);
     }
-    let first = text.chars().next().map(|letter| letter.to_ascii_uppercase());
+    let first = text
+        .chars()
+        .next()
+        .map(|letter| letter.to_ascii_uppercase());
     let allowed = |kind: &&ReferenceKind| match kind.letter() {
         None => true,
         Some(letter) => first == Some(letter) || bare.contains(kind),
     };
-    let found: Vec<Reference> = kinds.iter().filter(allowed).filter_map(|kind| kind.parse(text).ok()).collect();
+    let found: Vec<Reference> = kinds
+        .iter()
+        .filter(allowed)
+        .filter_map(|kind| kind.parse(text).ok())
+        .collect();
     // A number that is too large names nothing. An agent with that name needs the prefix `agent:`.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_only_agent = is_number && !bare.is_empty() && found.iter().all(|found| matches!(found, Reference::Agent(_)));
+    let is_only_agent = is_number
+        && !bare.is_empty()
+        && found
+            .iter()
+            .all(|found| matches!(found, Reference::Agent(_)));
     if found.is_empty() || is_only_agent {
         // The error of the kind that the letter names is the most helpful one.
-        let named = kinds.iter().find(|kind| kind.letter().is_some() && kind.letter() == first);
-        let kind = named.or(kinds.first()).copied().unwrap_or(ReferenceKind::Task);
+        let named = kinds
+            .iter()
+            .find(|kind| kind.letter().is_some() && kind.letter() == first);
+        let kind = named
+            .or(kinds.first())
+            .copied()
+            .unwrap_or(ReferenceKind::Task);
         kind.parse(text)?;
-        return Err(BadName::new("an id", text, "write the letter and the number, such as T21"));
+        return Err(BadName::new(
+            "an id",
+            text,
+            "write the letter and the number, such as T21",
+        ));
     }
     Ok(found)
 }
 
 /// Picks the reading that exists, or reports why none can be picked.
-pub fn choose(readings: Vec<Reference>, exists: impl Fn(&Reference) -> bool) -> Result<Reference, UnclearReference> {
+pub fn choose(
+    readings: Vec<Reference>,
+    exists: impl Fn(&Reference) -> bool,
+) -> Result<Reference, UnclearReference> {
     let likeliest = readings.first().cloned();
     let mut found: Vec<Reference> = readings.into_iter().filter(exists).collect();
     match (found.len(), likeliest) {
@@ -220,7 +259,12 @@ mod tests {
     use super::*;
 
     const UNDO: &[ReferenceKind] = &[ReferenceKind::Task, ReferenceKind::Commit];
-    const STOP: &[ReferenceKind] = &[ReferenceKind::Task, ReferenceKind::Mission, ReferenceKind::Attempt, ReferenceKind::Agent];
+    const STOP: &[ReferenceKind] = &[
+        ReferenceKind::Task,
+        ReferenceKind::Mission,
+        ReferenceKind::Attempt,
+        ReferenceKind::Agent,
+    ];
 
     fn task(id: u64) -> Reference {
         Reference::Task(TaskId(id))
@@ -239,33 +283,87 @@ mod tests {
         let undo = |text: &str| readings(text, UNDO, &[ReferenceKind::Task]).ok();
         assert_eq!(undo("T12"), Some(vec![task(12)]));
         assert_eq!(undo("t12"), Some(vec![task(12)]));
-        assert_eq!(undo("12"), Some(vec![task(12)]), "two digits are too few for a commit");
-        assert_eq!(undo("35312334"), Some(vec![task(35_312_334), commit("35312334")]));
-        assert_eq!(undo("00001234"), Some(vec![task(1_234), commit("00001234")]));
+        assert_eq!(
+            undo("12"),
+            Some(vec![task(12)]),
+            "two digits are too few for a commit"
+        );
+        assert_eq!(
+            undo("35312334"),
+            Some(vec![task(35_312_334), commit("35312334")])
+        );
+        assert_eq!(
+            undo("00001234"),
+            Some(vec![task(1_234), commit("00001234")])
+        );
         assert_eq!(undo("ABCDEF12"), Some(vec![commit("abcdef12")]));
         assert_eq!(undo("task:35312334"), Some(vec![task(35_312_334)]));
         assert_eq!(undo("commit:35312334"), Some(vec![commit("35312334")]));
         let long = "1".repeat(40);
-        assert_eq!(undo(&long), Some(vec![commit(&long)]), "no task has so high a number");
-        for bad in ["", "nonsense", "T", "commit:12", "commit:xyz1", "task:abcd", "agent:bob", "-1"] {
+        assert_eq!(
+            undo(&long),
+            Some(vec![commit(&long)]),
+            "no task has so high a number"
+        );
+        for bad in [
+            "",
+            "nonsense",
+            "T",
+            "commit:12",
+            "commit:xyz1",
+            "task:abcd",
+            "agent:bob",
+            "-1",
+        ] {
             assert_eq!(undo(bad), None, "{bad:?}");
         }
-        let stop = |text: &str| readings(text, STOP, &[ReferenceKind::Task, ReferenceKind::Mission]).expect("a valid id");
-        assert_eq!(stop("5"), [task(5), Reference::Mission(MissionId(5)), agent("5")]);
+        let stop = |text: &str| {
+            readings(text, STOP, &[ReferenceKind::Task, ReferenceKind::Mission])
+                .expect("a valid id")
+        };
+        assert_eq!(
+            stop("5"),
+            [task(5), Reference::Mission(MissionId(5)), agent("5")]
+        );
         assert_eq!(stop("m5"), [Reference::Mission(MissionId(5)), agent("m5")]);
         assert_eq!(stop("A5"), [Reference::Attempt(AttemptId(5)), agent("A5")]);
-        assert_eq!(stop("amber"), [agent("amber")], "a letter alone does not make an attempt id");
+        assert_eq!(
+            stop("amber"),
+            [agent("amber")],
+            "a letter alone does not make an attempt id"
+        );
         assert_eq!(stop("agent:T5"), [agent("T5")]);
     }
 
     /// Every reading has a text that is read as nothing else.
     #[test]
     fn every_reading_has_an_unambiguous_spelling() {
-        for text in ["5", "T5", "A5", "M5", "Q5", "L5", "abcd", "12345678", "shop-dev/lead"] {
-            let kinds =
-                &[ReferenceKind::Task, ReferenceKind::Attempt, ReferenceKind::Mission, ReferenceKind::Approval, ReferenceKind::Landing, ReferenceKind::Agent, ReferenceKind::Commit];
+        for text in [
+            "5",
+            "T5",
+            "A5",
+            "M5",
+            "Q5",
+            "L5",
+            "abcd",
+            "12345678",
+            "shop-dev/lead",
+        ] {
+            let kinds = &[
+                ReferenceKind::Task,
+                ReferenceKind::Attempt,
+                ReferenceKind::Mission,
+                ReferenceKind::Approval,
+                ReferenceKind::Landing,
+                ReferenceKind::Agent,
+                ReferenceKind::Commit,
+            ];
             for reading in readings(text, kinds, kinds).expect("a valid id") {
-                assert_eq!(readings(&reading.unambiguous(), kinds, kinds), Ok(vec![reading]), "{text}");
+                assert_eq!(
+                    readings(&reading.unambiguous(), kinds, kinds),
+                    Ok(vec![reading]),
+                    "{text}"
+                );
             }
         }
     }
@@ -273,9 +371,21 @@ mod tests {
     #[test]
     fn the_reading_that_exists_is_chosen_and_two_are_ambiguous() {
         let both = || vec![task(35_312_334), commit("35312334")];
-        assert_eq!(choose(both(), |reading| matches!(reading, Reference::Commit(_))), Ok(commit("35312334")));
-        assert_eq!(choose(both(), |reading| matches!(reading, Reference::Task(_))), Ok(task(35_312_334)));
-        assert_eq!(choose(both(), |_| true), Err(UnclearReference::Ambiguous(both())));
-        assert_eq!(choose(both(), |_| false), Err(UnclearReference::Missing(task(35_312_334))));
+        assert_eq!(
+            choose(both(), |reading| matches!(reading, Reference::Commit(_))),
+            Ok(commit("35312334"))
+        );
+        assert_eq!(
+            choose(both(), |reading| matches!(reading, Reference::Task(_))),
+            Ok(task(35_312_334))
+        );
+        assert_eq!(
+            choose(both(), |_| true),
+            Err(UnclearReference::Ambiguous(both()))
+        );
+        assert_eq!(
+            choose(both(), |_| false),
+            Err(UnclearReference::Missing(task(35_312_334)))
+        );
     }
 }

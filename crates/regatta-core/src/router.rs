@@ -13,11 +13,11 @@ use crate::claim;
 use crate::command::Actor;
 use crate::event::{Event, facts};
 use crate::ids::{Label, MessageId, Now, ProjectName, TaskId};
-use crate::lead::{self, LeadSubject, LeadRequest};
+use crate::lead::{self, LeadRequest, LeadSubject};
 use crate::pattern::Uri;
 use crate::project::{Project, TriagePolicy};
-use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThread};
 use crate::refusal::Refusal;
+use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThread};
 
 /// The state of a project's router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,22 +102,30 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     if lower.strip_prefix("q:").is_some() {
         return parse_question(text[2..].trim(), QuestionEffort::Low, None, "q:");
     }
-    let Some(rest) = text.strip_prefix('!') else { return RouterCommand::PlainText(text) };
+    let Some(rest) = text.strip_prefix('!') else {
+        return RouterCommand::PlainText(text);
+    };
     let rest = rest.trim_start();
-    let end = rest.find(|it: char| !it.is_ascii_alphanumeric()).unwrap_or(rest.len());
+    let end = rest
+        .find(|it: char| !it.is_ascii_alphanumeric())
+        .unwrap_or(rest.len());
     let (word, mut words) = rest.split_at(end);
     let word = word.to_ascii_lowercase();
     let mut model = None;
     if let Some(inner) = words.strip_prefix('(') {
         let Some((name, after)) = inner.split_once(')') else {
-            return RouterCommand::Unclear(format!("`!{word}(` names a model and does not close: write `!q(opus) …`"));
+            return RouterCommand::Unclear(format!(
+                "`!{word}(` names a model and does not close: write `!q(opus) …`"
+            ));
         };
         (model, words) = (Some(name.trim().to_owned()), after);
     }
     // `!q?` and `!dev:` are meant as `!q` and `!dev`.
     let words = words.trim_start_matches([':', ',']).trim();
     if let Some(model) = &model
-        && (model.is_empty() || model.len() > 100 || model.contains(|it: char| it.is_whitespace() || it.is_control()))
+        && (model.is_empty()
+            || model.len() > 100
+            || model.contains(|it: char| it.is_whitespace() || it.is_control()))
     {
         return RouterCommand::Unclear("a model's name is one word: write `!q(opus) …`".into());
     }
@@ -126,15 +134,18 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     }
     match word.as_str() {
         "dev" => parse_dev(words),
-        "mission" if words.is_empty() => {
-            RouterCommand::Unclear("name the goal of the mission: `!mission Add rate limits`".into())
-        }
+        "mission" if words.is_empty() => RouterCommand::Unclear(
+            "name the goal of the mission: `!mission Add rate limits`".into(),
+        ),
         "mission" => RouterCommand::Mission(words),
         "leads" if words.is_empty() => RouterCommand::Leads(None),
         "leads" => match words.parse::<u32>() {
-            Ok(count) if (1..=MAX_LEADS_PER_MESSAGE).contains(&count) => RouterCommand::Leads(Some(count)),
+            Ok(count) if (1..=MAX_LEADS_PER_MESSAGE).contains(&count) => {
+                RouterCommand::Leads(Some(count))
+            }
             _ => RouterCommand::Unclear(format!(
-                "`!leads` takes a number from 1 to {MAX_LEADS_PER_MESSAGE}, or nothing to list the leads"
+                "`!leads` takes a number from 1 to {MAX_LEADS_PER_MESSAGE}, or nothing to list \
+                the leads"
             )),
         },
         "task" | "bead" if words.is_empty() => {
@@ -145,7 +156,10 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
         "qq" => parse_question(words, QuestionEffort::Medium, model, "!qq"),
         "bigq" => parse_question(words, QuestionEffort::High, model, "!bigq"),
         "oneshot" => match parse_question(words, QuestionEffort::Medium, model, "!oneshot") {
-            RouterCommand::Question(it) => RouterCommand::Question(QuestionRequest { takes_one_answer: true, ..it }),
+            RouterCommand::Question(it) => RouterCommand::Question(QuestionRequest {
+                takes_one_answer: true,
+                ..it
+            }),
             other => other,
         },
         "help" => RouterCommand::Help,
@@ -170,10 +184,22 @@ fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
 }
 
 /// Returns a question, or a reply if its text is empty.
-fn parse_question<'a>(text: &'a str, effort: QuestionEffort, model: Option<String>, word: &str) -> RouterCommand<'a> {
+fn parse_question<'a>(
+    text: &'a str,
+    effort: QuestionEffort,
+    model: Option<String>,
+    word: &str,
+) -> RouterCommand<'a> {
     match text {
-        "" => RouterCommand::Unclear(format!("add the question: `{word} Where is the login checked?`")),
-        text => RouterCommand::Question(QuestionRequest { text, effort, model, takes_one_answer: false }),
+        "" => RouterCommand::Unclear(format!(
+            "add the question: `{word} Where is the login checked?`"
+        )),
+        text => RouterCommand::Question(QuestionRequest {
+            text,
+            effort,
+            model,
+            takes_one_answer: false,
+        }),
     }
 }
 
@@ -182,28 +208,60 @@ fn parse_dev(words: &str) -> RouterCommand<'_> {
     let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
     let (count, words) = match first.parse::<u32>() {
         Ok(count) if (1..=MAX_LEADS_PER_MESSAGE).contains(&count) => (count, after.trim()),
-        Ok(_) => return RouterCommand::Unclear(format!("`!dev` starts 1 to {MAX_LEADS_PER_MESSAGE} leads")),
+        Ok(_) => {
+            return RouterCommand::Unclear(format!(
+                "`!dev` starts 1 to {MAX_LEADS_PER_MESSAGE} leads"
+            ));
+        }
         Err(_) => (1, words),
     };
     let one = words.split_whitespace().count() == 1;
-    let task = words.parse::<TaskId>().ok().filter(|_| one && words.starts_with(['T', 't']));
+    let task = words
+        .parse::<TaskId>()
+        .ok()
+        .filter(|_| one && words.starts_with(['T', 't']));
     match task {
         Some(_) if count > 1 => RouterCommand::Unclear("a task can have only one lead".into()),
-        Some(_) => RouterCommand::Dev { count, task, words: "" },
-        None => RouterCommand::Dev { count, task: None, words },
+        Some(_) => RouterCommand::Dev {
+            count,
+            task,
+            words: "",
+        },
+        None => RouterCommand::Dev {
+            count,
+            task: None,
+            words,
+        },
     }
 }
 
-const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` starts a lead for the waiting tasks, `!dev T7` \
-    for one task, `!dev TEXT` for a goal, and `!dev 2` starts two leads. `!leads` lists the leads, `!leads 3` brings their \
-    number to three. `!task TEXT` puts a task into the backlog. `!q`, `!qq` and `!bigq QUESTION` answer here with low, medium \
-    or high effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single answer. Any other message \
+const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev` starts a lead \
+    for the waiting tasks, `!dev T7` \
+    for one task, `!dev TEXT` for a goal, and `!dev 2` starts two leads. `!leads` lists the leads, \
+    `!leads 3` brings their \
+    number to three. `!task TEXT` puts a task into the backlog. `!q`, `!qq` and `!bigq QUESTION` \
+    answer here with low, medium \
+    or high effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single \
+    answer. Any other message \
     is answered, made a task, or handed to a lead.";
 
 /// Handles or queues a message, if it may be a request. A repeated delivery is ignored.
-pub(crate) fn on_message(draft: &mut Draft, project: &ProjectName, message: &Message, now: Now) -> Result<(), Refusal> {
-    let Some(found) = draft.board().projects.get(project).cloned() else { return Ok(()) };
-    if message.id <= found.router_state.last_handled || found.router_state.waiting.iter().any(|it| it.id == message.id) {
+pub(crate) fn on_message(
+    draft: &mut Draft,
+    project: &ProjectName,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(found) = draft.board().projects.get(project).cloned() else {
+        return Ok(());
+    };
+    if message.id <= found.router_state.last_handled
+        || found
+            .router_state
+            .waiting
+            .iter()
+            .any(|it| it.id == message.id)
+    {
         return Ok(());
     }
     if !may_request(&found, message) {
@@ -211,21 +269,34 @@ pub(crate) fn on_message(draft: &mut Draft, project: &ProjectName, message: &Mes
     }
     if !found.router_state.waiting.is_empty() || !is_free(draft, project, now) {
         if found.router_state.waiting.len() >= MAX_WAITING {
-            let text =
-                format!("{MAX_WAITING} messages are already waiting, so this one was dropped. Send it again later.");
+            let text = format!(
+                "{MAX_WAITING} messages are already waiting, so this one was dropped. Send it \
+                again later."
+            );
             return reply(draft, message, text, now);
         }
-        draft.record(Event::MessageQueued(MessageQueued { project: project.clone(), message: message.clone() }));
+        draft.record(Event::MessageQueued(MessageQueued {
+            project: project.clone(),
+            message: message.clone(),
+        }));
         return Ok(());
     }
     handle(draft, &found, message, now)
 }
 
 /// Handles waiting messages while nobody else holds the claim to answer.
-pub(crate) fn handle_waiting(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
+pub(crate) fn handle_waiting(
+    draft: &mut Draft,
+    project: &ProjectName,
+    now: Now,
+) -> Result<(), Refusal> {
     loop {
-        let Some(found) = draft.board().projects.get(project).cloned() else { return Ok(()) };
-        let Some(next) = found.router_state.waiting.first().cloned() else { return Ok(()) };
+        let Some(found) = draft.board().projects.get(project).cloned() else {
+            return Ok(());
+        };
+        let Some(next) = found.router_state.waiting.first().cloned() else {
+            return Ok(());
+        };
         if !is_free(draft, project, now) {
             return Ok(());
         }
@@ -236,9 +307,15 @@ pub(crate) fn handle_waiting(draft: &mut Draft, project: &ProjectName, now: Now)
 /// Returns the projects with waiting messages whose claim to answer is among these freed URIs.
 pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
     let waits = |it: &&std::sync::Arc<Project>| {
-        !it.router_state.waiting.is_empty() && answer_claim_uri(&it.name).is_some_and(|uri| uris.contains(&uri))
+        !it.router_state.waiting.is_empty()
+            && answer_claim_uri(&it.name).is_some_and(|uri| uris.contains(&uri))
     };
-    board.projects.values().filter(waits).map(|it| it.name.clone()).collect()
+    board
+        .projects
+        .values()
+        .filter(waits)
+        .map(|it| it.name.clone())
+        .collect()
 }
 
 /// Returns the URI that an agent claims while it answers for a project.
@@ -249,7 +326,9 @@ fn answer_claim_uri(project: &ProjectName) -> Option<Uri> {
 /// Returns whether nobody else holds the claim to answer.
 fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     let uri = answer_claim_uri(project);
-    uri.is_none_or(|it| claim::conflicting_holders(draft, &[it], claim::ClaimMode::Exclusive, None, now).is_empty())
+    uri.is_none_or(|it| {
+        claim::conflicting_holders(draft, &[it], claim::ClaimMode::Exclusive, None, now).is_empty()
+    })
 }
 
 /// Returns whether a message is from somebody who may make requests, and is not coordination
@@ -260,12 +339,19 @@ fn may_request(project: &Project, message: &Message) -> bool {
         Actor::Agent(name) => project.settings.router.from.contains(name),
         Actor::Regatta => false,
     };
-    let coordinates = |it: &Label| it.as_str().starts_with("coord:") || COORDINATION_LABELS.contains(&it.as_str());
+    let coordinates = |it: &Label| {
+        it.as_str().starts_with("coord:") || COORDINATION_LABELS.contains(&it.as_str())
+    };
     may && !message.labels.iter().any(coordinates)
 }
 
 /// Carries out the request in a message, and replies in its thread. Refusals are posted there, too.
-fn handle(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
+fn handle(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
     let base = lead::base_name(&project.name)?;
     let asked = parse(&message.text, base.as_str());
     let thread = thread_answers::thread_of(project, message).cloned();
@@ -286,32 +372,69 @@ fn handle(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> 
             TriagePolicy::Task => thread_answers::add_backlog_task(draft, &project.name, text, now)
                 .and_then(|id| reply(draft, message, format!("{id} is in the backlog"), now)),
         },
-        RouterCommand::Question(question) => thread_answers::add_question(draft, project, message, question, now),
-        RouterCommand::Mission(goal) => request_mission(draft, project, message, LeadSubject::Goal, goal, now),
+        RouterCommand::Question(question) => {
+            thread_answers::add_question(draft, project, message, question, now)
+        }
+        RouterCommand::Mission(goal) => {
+            request_mission(draft, project, message, LeadSubject::Goal, goal, now)
+        }
         RouterCommand::Dev { task: Some(id), .. } => match crate::task::find(draft.board(), id) {
-            Ok(task) => request_mission(draft, project, message, LeadSubject::Task(id), &format!("{id}: {}", task.subject), now),
+            Ok(task) => request_mission(
+                draft,
+                project,
+                message,
+                LeadSubject::Task(id),
+                &format!("{id}: {}", task.subject),
+                now,
+            ),
             Err(refusal) => Err(refusal),
         },
-        RouterCommand::Dev { count, words, .. } => request_missions(draft, project, message, (count, words), now),
-        RouterCommand::Leads(None) => reply(draft, message, list_leads(draft.board(), &project.name), now),
+        RouterCommand::Dev { count, words, .. } => {
+            request_missions(draft, project, message, (count, words), now)
+        }
+        RouterCommand::Leads(None) => reply(
+            draft,
+            message,
+            list_leads(draft.board(), &project.name),
+            now,
+        ),
         RouterCommand::Leads(Some(count)) => {
             let there = lead::led_missions(draft.board(), &project.name).count() as u32;
             match count.saturating_sub(there) {
-                0 => reply(draft, message, list_leads(draft.board(), &project.name), now),
+                0 => reply(
+                    draft,
+                    message,
+                    list_leads(draft.board(), &project.name),
+                    now,
+                ),
                 more => request_missions(draft, project, message, (more, ""), now),
             }
         }
-        RouterCommand::Task(words) => thread_answers::add_backlog_task(draft, &project.name, words, now).and_then(|id| {
-            let text = format!("{id} is in the backlog. regatta edit {id} --ready --files … makes it ready");
-            reply(draft, message, text, now)
-        }),
+        RouterCommand::Task(words) => {
+            thread_answers::add_backlog_task(draft, &project.name, words, now).and_then(|id| {
+                let text = format!(
+                    "{id} is in the backlog. regatta edit {id} --ready --files … makes it ready"
+                );
+                reply(draft, message, text, now)
+            })
+        }
         RouterCommand::Help => reply(draft, message, HELP_TEXT.to_owned(), now),
-        RouterCommand::Unclear(why) => reply(draft, message, format!("{why}. `!help` lists the commands."), now),
+        RouterCommand::Unclear(why) => reply(
+            draft,
+            message,
+            format!("{why}. `!help` lists the commands."),
+            now,
+        ),
     };
     match done {
         Ok(()) => Ok(()),
         // A refusal becomes a reply, because the message itself was posted in any case.
-        Err(refusal) => reply(draft, message, format!("{}. {}", refusal.message(), refusal.hint()), now),
+        Err(refusal) => reply(
+            draft,
+            message,
+            format!("{}. {}", refusal.message(), refusal.hint()),
+            now,
+        ),
     }
 }
 
@@ -331,7 +454,8 @@ fn request_kind(asked: &RouterCommand<'_>, in_thread: bool, triage: TriagePolicy
     }
 }
 
-const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take tasks that are ready and that nobody has \
+const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take tasks that are \
+    ready and that nobody has \
     (task_action claim), the most important first, have them done, and report the results.";
 
 /// Requests several missions with a lead, each for a goal or for the backlog.
@@ -342,7 +466,11 @@ fn request_missions(
     (count, words): (u32, &str),
     now: Now,
 ) -> Result<(), Refusal> {
-    let (about, goal) = if words.is_empty() { (LeadSubject::Backlog, BACKLOG_GOAL) } else { (LeadSubject::Goal, words) };
+    let (about, goal) = if words.is_empty() {
+        (LeadSubject::Backlog, BACKLOG_GOAL)
+    } else {
+        (LeadSubject::Goal, words)
+    };
     for _ in 0..count {
         request_mission(draft, project, message, about, goal, now)?;
     }
@@ -373,12 +501,27 @@ fn request_mission(
 fn list_leads(board: &Board, project: &ProjectName) -> String {
     let lines: Vec<String> = lead::siblings(board, project, None)
         .iter()
-        .map(|it| format!("{} leads {}: {} ({} tasks open)", it.lead, it.mission, it.title, it.tasks.len()))
+        .map(|it| {
+            format!(
+                "{} leads {}: {} ({} tasks open)",
+                it.lead,
+                it.mission,
+                it.title,
+                it.tasks.len()
+            )
+        })
         .collect();
-    let most = board.projects.get(project).map_or(0, |it| it.settings.leads.max_leads);
+    let most = board
+        .projects
+        .get(project)
+        .map_or(0, |it| it.settings.leads.max_leads);
     match lines.as_slice() {
         [] => format!("No leads are at work; the maximum is {most}."),
-        lines => format!("{} of {most} leads are at work.\n{}", lines.len(), lines.join("\n")),
+        lines => format!(
+            "{} of {most} leads are at work.\n{}",
+            lines.len(),
+            lines.join("\n")
+        ),
     }
 }
 
@@ -386,7 +529,14 @@ fn list_leads(board: &Board, project: &ProjectName) -> String {
 fn reply(draft: &mut Draft, message: &Message, text: String, now: Now) -> Result<(), Refusal> {
     let labels = vec![Label::new("answer").expect("our own labels are well formed")];
     let text: String = text.chars().take(bus::MAX_TEXT_BYTES / 4).collect();
-    bus::post_as_regatta(draft, message.channel.clone(), text, (labels, Some(message.id)), now).map(|_| ())
+    bus::post_as_regatta(
+        draft,
+        message.channel.clone(),
+        text,
+        (labels, Some(message.id)),
+        now,
+    )
+    .map(|_| ())
 }
 
 #[cfg(test)]
@@ -396,7 +546,10 @@ mod tests {
     fn plain(text: &str) -> String {
         match parse(text, "shop-dev") {
             RouterCommand::Dev { count, task, words } => {
-                format!("dev {count} {} {words:?}", task.map_or_else(|| "-".into(), |it| it.to_string()))
+                format!(
+                    "dev {count} {} {words:?}",
+                    task.map_or_else(|| "-".into(), |it| it.to_string())
+                )
             }
             RouterCommand::Mission(goal) => format!("mission {goal:?}"),
             RouterCommand::Leads(count) => format!("leads {count:?}"),
@@ -453,7 +606,10 @@ mod tests {
             ("!wat", "unclear"),
             ("@shop-dev !q why?", r#"low - "why?""#),
             ("@shop-dev: hello", r#"plain "hello""#),
-            ("@shop-dev/lead-x hello", r#"plain "@shop-dev/lead-x hello""#),
+            (
+                "@shop-dev/lead-x hello",
+                r#"plain "@shop-dev/lead-x hello""#,
+            ),
             ("hello !dev", r#"plain "hello !dev""#),
             ("!!!", r#"plain "!!!""#),
             ("!nohooks hello", r#"plain "!nohooks hello""#),

@@ -3,7 +3,8 @@
 //!
 //! A runner is up as long as it sends heartbeats. When a runner is lost, its work is given to
 //! others only after its programs must have ended: a runner stops its programs if it gets no answer
-//! from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer than that ([`LOST_TIMEOUT_MS`]).
+//! from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer than that
+//! ([`LOST_TIMEOUT_MS`]).
 
 use std::sync::Arc;
 
@@ -72,7 +73,11 @@ impl Runner {
     /// Returns whether it may run this agent's programs.
     pub fn can_run(&self, agent: &Agent) -> bool {
         (self.agents.is_empty() || self.agents.contains(&agent.name))
-            && agent.profile.labels.iter().all(|it| self.labels.contains(it))
+            && agent
+                .profile
+                .labels
+                .iter()
+                .all(|it| self.labels.contains(it))
     }
 
     /// Returns whether its programs may be running.
@@ -110,7 +115,10 @@ pub struct RegisterRunner {
 pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&ask.max_tasks) {
         return Err(Refusal::invalid(
-            format!("a runner takes 1 to {MAX_TASKS} tasks at once, not {}", ask.max_tasks),
+            format!(
+                "a runner takes 1 to {MAX_TASKS} tasks at once, not {}",
+                ask.max_tasks
+            ),
             "give a number in that range: --max-tasks 4",
         ));
     }
@@ -121,7 +129,11 @@ pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64,
         ));
     }
     let odd = |it: &&String| {
-        it.is_empty() || it.len() > 64 || !it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
+        it.is_empty()
+            || it.len() > 64
+            || !it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.:".contains(&it))
     };
     if let Some(label) = ask.labels.iter().find(odd) {
         return Err(Refusal::invalid(
@@ -134,11 +146,18 @@ pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64,
         && (known.identity != ask.identity || known.token != ask.token)
         && known.is_present()
     {
-        return Err(Refusal::InUse { what: format!("runner {}", ask.name), by: "another machine".into() });
+        return Err(Refusal::InUse {
+            what: format!("runner {}", ask.name),
+            by: "another machine".into(),
+        });
     }
     // Another installation does not have the workspaces of the old one.
     if known.as_ref().is_some_and(|it| it.identity != ask.identity) {
-        lose_attempts(draft, &ask.name, "its runner was replaced by another machine")?;
+        lose_attempts(
+            draft,
+            &ask.name,
+            "its runner was replaced by another machine",
+        )?;
     }
     let session = draft.next_revision();
     let runner = Runner {
@@ -160,18 +179,32 @@ pub fn register(draft: &mut Draft, ask: RegisterRunner, now: Now) -> Result<u64,
 }
 
 /// Returns the runner, if `session` is its current process.
-pub fn require_session(board: &Board, name: &RunnerName, session: u64) -> Result<Arc<Runner>, Refusal> {
+pub fn require_session(
+    board: &Board,
+    name: &RunnerName,
+    session: u64,
+) -> Result<Arc<Runner>, Refusal> {
     let runner = find(board, name)?;
     if runner.session != session || !runner.is_present() {
-        return Err(Refusal::StaleRunner { runner: name.clone() });
+        return Err(Refusal::StaleRunner {
+            runner: name.clone(),
+        });
     }
     Ok(runner)
 }
 
 /// Records a heartbeat.
-pub fn heartbeat(draft: &mut Draft, name: &RunnerName, session: u64, now: Now) -> Result<(), Refusal> {
+pub fn heartbeat(
+    draft: &mut Draft,
+    name: &RunnerName,
+    session: u64,
+    now: Now,
+) -> Result<(), Refusal> {
     require_session(draft.board(), name, session)?;
-    draft.record(Event::RunnerRenewed(RunnerRenewed { runner: name.clone(), expires_at: now.fleet_ms + LOST_TIMEOUT_MS }));
+    draft.record(Event::RunnerRenewed(RunnerRenewed {
+        runner: name.clone(),
+        expires_at: now.fleet_ms + LOST_TIMEOUT_MS,
+    }));
     Ok(())
 }
 
@@ -195,16 +228,25 @@ pub fn sign_off(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<()
 /// Removes a runner that is not up. Unfinished work on its machine is given up.
 pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     if find(draft.board(), name)?.is_present() {
-        return Err(Refusal::InUse { what: format!("runner {name}"), by: "its own process, which is up".into() });
+        return Err(Refusal::InUse {
+            what: format!("runner {name}"),
+            by: "its own process, which is up".into(),
+        });
     }
-    draft.record(Event::RunnerRemoved(RunnerRemoved { runner: name.clone() }));
+    draft.record(Event::RunnerRemoved(RunnerRemoved {
+        runner: name.clone(),
+    }));
     Ok(())
 }
 
 /// Marks a runner as lost if its heartbeats stopped for too long. Its tasks wait for another
 /// runner, without counting a failure.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
-    let over = draft.board().runners.get(name).is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+    let over = draft
+        .board()
+        .runners
+        .get(name)
+        .is_some_and(|it| it.expires_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if over {
         lose_attempts(draft, name, &format!("its runner {name} was lost"))?;
         record_state(draft, name, RunnerState::Lost, "its heartbeats stopped");
@@ -214,24 +256,48 @@ pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(
 
 /// Renews the lease of each runner that is up, after the daemon was down.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
-    let there: Vec<RunnerName> =
-        draft.board().runners.values().filter(|it| it.is_present()).map(|it| it.name.clone()).collect();
+    let there: Vec<RunnerName> = draft
+        .board()
+        .runners
+        .values()
+        .filter(|it| it.is_present())
+        .map(|it| it.name.clone())
+        .collect();
     for runner in there {
-        draft.record(Event::RunnerRenewed(RunnerRenewed { runner, expires_at: now.fleet_ms + LOST_TIMEOUT_MS }));
+        draft.record(Event::RunnerRenewed(RunnerRenewed {
+            runner,
+            expires_at: now.fleet_ms + LOST_TIMEOUT_MS,
+        }));
     }
 }
 
 fn record_state(draft: &mut Draft, name: &RunnerName, state: RunnerState, reason: &str) {
-    draft.record(Event::RunnerChanged(RunnerChanged { runner: name.clone(), state, reason: reason.to_owned() }));
+    draft.record(Event::RunnerChanged(RunnerChanged {
+        runner: name.clone(),
+        state,
+        reason: reason.to_owned(),
+    }));
 }
 
 /// Ends the attempts of a runner as lost.
 fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
-    let lost: Vec<_> = draft.board().attempts.values().filter(|it| it.runner.as_ref() == Some(name)).cloned().collect();
+    let lost: Vec<_> = draft
+        .board()
+        .attempts
+        .values()
+        .filter(|it| it.runner.as_ref() == Some(name))
+        .cloned()
+        .collect();
     for attempt in lost {
         // The task of an attempt that is being stopped has already been returned.
         if attempt.stopping.is_none() {
-            task::retry_after(draft, attempt.task, AttemptCause::Lost, reason, NextAttempt::default())?;
+            task::retry_after(
+                draft,
+                attempt.task,
+                AttemptCause::Lost,
+                reason,
+                NextAttempt::default(),
+            )?;
         }
         attempt::end(draft, attempt.id, AttemptCause::Lost, reason);
     }
@@ -240,24 +306,46 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
 
 /// Returns the runner with this name, or a refusal.
 pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
-    board.runners.get(name).cloned().ok_or_else(|| Refusal::NoSuchRunner { runner: name.clone() })
+    board
+        .runners
+        .get(name)
+        .cloned()
+        .ok_or_else(|| Refusal::NoSuchRunner {
+            runner: name.clone(),
+        })
 }
 
 /// Returns the number of a runner's attempts.
 pub fn running_attempts(board: &Board, name: &RunnerName) -> u32 {
-    board.attempts.values().filter(|it| it.runner.as_ref() == Some(name)).count() as u32
+    board
+        .attempts
+        .values()
+        .filter(|it| it.runner.as_ref() == Some(name))
+        .count() as u32
 }
 
 /// Returns the reason why a runner takes no more attempts of this agent, if there is one. `None`
 /// stands for the daemon's own runner.
-pub(crate) fn full_reason(board: &Board, runner: Option<&RunnerName>, agent: &Agent) -> Option<String> {
+pub(crate) fn full_reason(
+    board: &Board,
+    runner: Option<&RunnerName>,
+    agent: &Agent,
+) -> Option<String> {
     let Some(name) = runner else {
         return crate::schedule::machine_full_reason(board).or_else(|| {
             let labels = &agent.profile.labels;
-            (!labels.is_empty()).then(|| format!("{} runs only on a runner with {}", agent.name, labels.join(", ")))
+            (!labels.is_empty()).then(|| {
+                format!(
+                    "{} runs only on a runner with {}",
+                    agent.name,
+                    labels.join(", ")
+                )
+            })
         });
     };
-    let Some(it) = board.runners.get(name) else { return Some(format!("there is no runner {name}")) };
+    let Some(it) = board.runners.get(name) else {
+        return Some(format!("there is no runner {name}"));
+    };
     if it.state != RunnerState::Up {
         return Some(format!("the runner {name} takes nothing new"));
     }
@@ -265,13 +353,23 @@ pub(crate) fn full_reason(board: &Board, runner: Option<&RunnerName>, agent: &Ag
         return Some(format!("the runner {name} does not run {}", agent.name));
     }
     let running = running_attempts(board, name);
-    (running >= it.max_tasks).then(|| format!("the runner {name} runs {running} of at most {}", it.max_tasks))
+    (running >= it.max_tasks).then(|| {
+        format!(
+            "the runner {name} runs {running} of at most {}",
+            it.max_tasks
+        )
+    })
 }
 
 /// Returns the reason why no runner can run an agent, if that is so.
 pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
     let labels = &agent.profile.labels;
-    if labels.is_empty() || board.runners.values().any(|it| it.state == RunnerState::Up && it.can_run(agent)) {
+    if labels.is_empty()
+        || board
+            .runners
+            .values()
+            .any(|it| it.state == RunnerState::Up && it.can_run(agent))
+    {
         return None;
     }
     Some(format!(
@@ -294,6 +392,10 @@ pub fn runner_away_reason(board: &Board, agent: &Agent) -> Option<String> {
         return None;
     }
     let last = serving().max_by_key(|it| (it.last_seen_unix_ms, it.session))?;
-    let how = if last.state == RunnerState::Lost { "was lost" } else { "has left" };
+    let how = if last.state == RunnerState::Lost {
+        "was lost"
+    } else {
+        "has left"
+    };
     Some(format!("its runner {} {how}", last.name))
 }

@@ -60,18 +60,41 @@ facts! {
 pub const MAX_ESCAPES: usize = 50;
 
 /// Records an escape of an attempt. A repeated escape is ignored.
-pub(crate) fn record_escape(draft: &mut Draft, attempt: &Attempt, found: EscapeSource, finding: ScopeFinding, now: Now) {
-    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else { return };
+pub(crate) fn record_escape(
+    draft: &mut Draft,
+    attempt: &Attempt,
+    found: EscapeSource,
+    finding: ScopeFinding,
+    now: Now,
+) {
+    let Some(task) = draft.board().tasks.get(&attempt.task).cloned() else {
+        return;
+    };
     let known = task.escapes.iter().any(|it| {
-        it.attempt == attempt.id && it.finding == finding.finding && it.suggested_files == finding.suggested_files
+        it.attempt == attempt.id
+            && it.finding == finding.finding
+            && it.suggested_files == finding.suggested_files
     });
     if known || task.escapes.len() >= MAX_ESCAPES {
         return;
     }
-    let ScopeFinding { finding, suggested_files } = finding;
+    let ScopeFinding {
+        finding,
+        suggested_files,
+    } = finding;
     let (id, worker) = (attempt.id, attempt.agent.clone());
-    let escape = ScopeEscape { attempt: id, worker, finding, suggested_files, source: found, unix_ms: now.unix_ms };
-    draft.record(Event::TaskEscaped(TaskEscaped { task: task.id, escape }));
+    let escape = ScopeEscape {
+        attempt: id,
+        worker,
+        finding,
+        suggested_files,
+        source: found,
+        unix_ms: now.unix_ms,
+    };
+    draft.record(Event::TaskEscaped(TaskEscaped {
+        task: task.id,
+        escape,
+    }));
 }
 
 /// Records the report of a running attempt about something outside its manifest.
@@ -84,10 +107,16 @@ pub fn report_escape(
     let attempt = attempt::require_attempt_of_task(draft.board(), task, id, token)?;
     let long = |it: &String| it.is_empty() || it.len() > 400;
     if finding.finding.trim().is_empty() || finding.finding.len() > 4_000 {
-        return Err(Refusal::invalid("a finding has 1 to 4000 bytes", "describe the work and the reason"));
+        return Err(Refusal::invalid(
+            "a finding has 1 to 4000 bytes",
+            "describe the work and the reason",
+        ));
     }
     if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(long) {
-        return Err(Refusal::invalid("at most 50 files, each of at most 400 bytes", "name directories instead"));
+        return Err(Refusal::invalid(
+            "at most 50 files, each of at most 400 bytes",
+            "name directories instead",
+        ));
     }
     attempt::renew(draft, id, now);
     record_escape(draft, &attempt, EscapeSource::Reported, finding, now);
@@ -115,8 +144,16 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<AddTask, Refusal> {
         ));
     };
     let plain = |it: &String| PathPattern::new(&literal_pattern(it)).ok();
-    let mut subject = format!("Follow up {}: {}", of.id, escape.finding.lines().next().unwrap_or_default());
-    subject = subject.chars().filter(|it| !it.is_control()).take(200).collect();
+    let mut subject = format!(
+        "Follow up {}: {}",
+        of.id,
+        escape.finding.lines().next().unwrap_or_default()
+    );
+    subject = subject
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(200)
+        .collect();
     let description = format!(
         "{}\n\nFound by {} while working on {} \"{}\", and left out of that work.",
         escape.finding, escape.worker, of.id, of.subject
@@ -141,18 +178,28 @@ pub fn follow_up(of: &Task, nth: usize) -> Result<AddTask, Refusal> {
     })
 }
 
-/// Returns the files outside the task's manifest that an attempt changed, and that were left out of its work.
+/// Returns the files outside the task's manifest that an attempt changed, and that were left out of
+/// its work.
 pub fn files_left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
-    let escapes = task.escapes.iter().filter(|escape| escape.source == EscapeSource::Diff && escape.attempt == attempt);
-    escapes.flat_map(|escape| escape.suggested_files.iter().cloned()).collect()
+    let escapes = task
+        .escapes
+        .iter()
+        .filter(|escape| escape.source == EscapeSource::Diff && escape.attempt == attempt);
+    escapes
+        .flat_map(|escape| escape.suggested_files.iter().cloned())
+        .collect()
 }
 
-/// Says which files were left out of an attempt's work and where they are kept; `None` if none were.
+/// Says which files were left out of an attempt's work and where they are kept; `None` if none
+/// were.
 pub fn files_left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     let files = files_left_out(task, attempt);
     let names: Vec<&str> = files.iter().map(String::as_str).collect();
     (!files.is_empty()).then(|| {
-        format!("left out {}, outside its files; kept in {attempt}: regatta diff {attempt}", first_few(&names))
+        format!(
+            "left out {}, outside its files; kept in {attempt}: regatta diff {attempt}",
+            first_few(&names)
+        )
     })
 }
 
@@ -163,9 +210,16 @@ fn literal_pattern(path: &str) -> String {
 
 /// Splits changed paths into those inside and those outside a task's manifest, including derived
 /// files. For a task without a manifest all paths are inside.
-pub fn split_by_manifest(task: &Task, run: &RunSettings, changed: &[String]) -> (Vec<String>, Vec<String>) {
+pub fn split_by_manifest(
+    task: &Task,
+    run: &RunSettings,
+    changed: &[String],
+) -> (Vec<String>, Vec<String>) {
     let reach = manifest::with_derived_files(run, &task.files);
-    changed.iter().cloned().partition(|path| reach.is_empty() || reach.iter().any(|it| it.matches(path)))
+    changed
+        .iter()
+        .cloned()
+        .partition(|path| reach.is_empty() || reach.iter().any(|it| it.matches(path)))
 }
 
 #[cfg(test)]

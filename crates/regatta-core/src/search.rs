@@ -81,7 +81,9 @@ impl SearchQuery {
     /// Returns whether a text matches the query.
     pub fn matches(&self, text: &str) -> bool {
         let text = words(text);
-        self.parts.iter().all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))
+        self.parts
+            .iter()
+            .all(|part| text.windows(part.len()).any(|it| it == part.as_slice()))
     }
 }
 
@@ -92,7 +94,10 @@ mod tests {
     #[test]
     fn j12_a_word_is_a_run_of_letters_and_digits_in_lower_case() {
         for (text, expected) in [
-            ("Merge src/api/mod.rs, T21!", &["merge", "src", "api", "mod", "rs", "t21"][..]),
+            (
+                "Merge src/api/mod.rs, T21!",
+                &["merge", "src", "api", "mod", "rs", "t21"][..],
+            ),
             ("ÜMLAUT straße Ωμέγα", &["ümlaut", "straße", "ωμέγα"]),
             ("snake_case camelCase", &["snake", "case", "camelcase"]),
             ("東京 2025年 カナ", &["東", "京", "2025", "年", "カ", "ナ"]),
@@ -115,11 +120,26 @@ mod tests {
         let matches = |query: &str, text: &str| SearchQuery::new(query).unwrap().matches(text);
         assert!(matches("merge main", "Main was merged: MERGE of main"));
         assert!(!matches("merge main", "merged into main"));
-        assert!(matches("\"of main\"", "the tip of Main!") && !matches("\"of main\"", "of the main"));
-        assert!(matches("tip \"of main", "the tip of main"), "an open quote ends with the text");
+        assert!(
+            matches("\"of main\"", "the tip of Main!") && !matches("\"of main\"", "of the main")
+        );
+        assert!(
+            matches("tip \"of main", "the tip of main"),
+            "an open quote ends with the text"
+        );
         assert!(matches("日本", "今日本日") && !matches("\"日本\"", "日 x 本"));
         assert_eq!(SearchQuery::new("  \"\" ... "), None);
-        assert!(!SearchQuery::new("a b").unwrap().has_phrases() && SearchQuery::new("\"a b\"").unwrap().has_phrases());
-        assert_eq!(SearchQuery::new("b a b").unwrap().words().into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert!(
+            !SearchQuery::new("a b").unwrap().has_phrases()
+                && SearchQuery::new("\"a b\"").unwrap().has_phrases()
+        );
+        assert_eq!(
+            SearchQuery::new("b a b")
+                .unwrap()
+                .words()
+                .into_iter()
+                .collect::<Vec<_>>(),
+            ["a", "b"]
+        );
     }
 }

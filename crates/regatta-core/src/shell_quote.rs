@@ -7,7 +7,11 @@
 /// A leading dash stays, because quotes would not keep a program from reading the word as an
 /// option.
 pub fn quote(word: &str) -> String {
-    if is_plain(word) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+    if is_plain(word) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// Returns whether no shell gives a word a special meaning. `A=b` at the beginning of a line would
@@ -15,7 +19,8 @@ pub fn quote(word: &str) -> String {
 /// option. Letters beyond ASCII depend on the reader's locale, so they are not plain.
 fn is_plain(word: &str) -> bool {
     let option = word.starts_with('-');
-    let plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+,".contains(it) || (option && it == '=');
+    let plain =
+        |it: char| it.is_ascii_alphanumeric() || "-_./:@%+,".contains(it) || (option && it == '=');
     !word.is_empty() && word.chars().all(plain)
 }
 

@@ -2,9 +2,9 @@
 //! gives a reason. The results are stored with the attempt that starts; a gate that passed without
 //! a reason is left out. A block is a wait reason of the task.
 //!
-//! Facts about the world, such as the state of the trunk or the free memory, come in as [`StartFacts`]
-//! with the poll that asks for a start. The board keeps those results that block a whole mission,
-//! so that `reason` can report them.
+//! Facts about the world, such as the state of the trunk or the free memory, come in as
+//! [`StartFacts`] with the poll that asks for a start. The board keeps those results that block a
+//! whole mission, so that `reason` can report them.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::board::Board;
 use crate::ids::{CommitId, Now, RunnerName, TaskId};
 use crate::mission::{self, Mission};
 use crate::schedule::{self, WaitKind};
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 
 /// A condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -90,7 +90,14 @@ pub struct GateResult {
 
 impl GateResult {
     fn pass(gate: StartGate) -> GateResult {
-        GateResult { gate, verdict: GateVerdict::Pass, kind: None, reason: String::new(), files: vec![], tasks: vec![] }
+        GateResult {
+            gate,
+            verdict: GateVerdict::Pass,
+            kind: None,
+            reason: String::new(),
+            files: vec![],
+            tasks: vec![],
+        }
     }
 
     /// Returns whether the result concerns this task.
@@ -99,11 +106,20 @@ impl GateResult {
     }
 
     fn warn(gate: StartGate, reason: String) -> GateResult {
-        GateResult { verdict: GateVerdict::Warn, reason, ..GateResult::pass(gate) }
+        GateResult {
+            verdict: GateVerdict::Warn,
+            reason,
+            ..GateResult::pass(gate)
+        }
     }
 
     fn block(gate: StartGate, kind: WaitKind, reason: String) -> GateResult {
-        GateResult { verdict: GateVerdict::Block, kind: Some(kind), reason, ..GateResult::pass(gate) }
+        GateResult {
+            verdict: GateVerdict::Block,
+            kind: Some(kind),
+            reason,
+            ..GateResult::pass(gate)
+        }
     }
 }
 
@@ -155,7 +171,10 @@ const RAMP_UP_MS: u64 = 30_000;
 
 /// Returns the results of all six gates for a task.
 pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec<GateResult> {
-    let mission = task.mission.and_then(|it| board.missions.get(&it)).map(|it| &**it);
+    let mission = task
+        .mission
+        .and_then(|it| board.missions.get(&it))
+        .map(|it| &**it);
     vec![
         base_sync(facts),
         file_manifest(board, task),
@@ -170,38 +189,76 @@ pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec
 /// An attempt without a workspace builds on no trunk and changes no file, so two gates do not
 /// concern it.
 pub(crate) fn notable_results(answers: Vec<GateResult>, bare: bool) -> Vec<GateResult> {
-    let concerns = |it: &GateResult| !bare || !matches!(it.gate, StartGate::BaseSync | StartGate::FileManifest);
-    answers.into_iter().filter(|it| concerns(it) && (it.verdict != GateVerdict::Pass || !it.reason.is_empty())).collect()
+    let concerns = |it: &GateResult| {
+        !bare || !matches!(it.gate, StartGate::BaseSync | StartGate::FileManifest)
+    };
+    answers
+        .into_iter()
+        .filter(|it| concerns(it) && (it.verdict != GateVerdict::Pass || !it.reason.is_empty()))
+        .collect()
 }
 
 /// Restores all six results from the stored ones.
 pub fn restore_results(noted: &[GateResult]) -> Vec<GateResult> {
-    let answer = |gate| noted.iter().find(|it| it.gate == gate).cloned().unwrap_or(GateResult::pass(gate));
+    let answer = |gate| {
+        noted
+            .iter()
+            .find(|it| it.gate == gate)
+            .cloned()
+            .unwrap_or(GateResult::pass(gate))
+    };
     StartGate::ALL.into_iter().map(answer).collect()
 }
 
 /// Returns the blocks that the facts impose on a mission, or on some of its tasks.
-pub fn mission_blocks(board: &Board, mission: &Mission, facts: &StartFacts, now: Now) -> Vec<GateResult> {
-    let found = [Some(base_sync(facts)), machine_block(board, facts, now), lost_landings_result(mission, facts)];
+pub fn mission_blocks(
+    board: &Board,
+    mission: &Mission,
+    facts: &StartFacts,
+    now: Now,
+) -> Vec<GateResult> {
+    let found = [
+        Some(base_sync(facts)),
+        machine_block(board, facts, now),
+        lost_landings_result(mission, facts),
+    ];
     let without_blocker = blocks_for_lost_blockers(board, mission, facts);
-    found.into_iter().flatten().chain(without_blocker).filter(|passage| passage.verdict == GateVerdict::Block).collect()
+    found
+        .into_iter()
+        .flatten()
+        .chain(without_blocker)
+        .filter(|passage| passage.verdict == GateVerdict::Block)
+        .collect()
 }
 
 /// Returns the warning about a trunk that lacks commits of its upstream.
 pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     let upstream = upstream.filter(|_| behind > 0)?;
-    let commits = if behind == 1 { "1 commit".into() } else { format!("{behind} commits") };
-    Some(format!("the trunk is {commits} behind {upstream}: bring it up to date before more is built on it"))
+    let commits = if behind == 1 {
+        "1 commit".into()
+    } else {
+        format!("{behind} commits")
+    };
+    Some(format!(
+        "the trunk is {commits} behind {upstream}: bring it up to date before more is built on it"
+    ))
 }
 
 fn base_sync(facts: &StartFacts) -> GateResult {
     match &facts.base {
-        Some(TrunkState::Broken { reason }) => GateResult::block(StartGate::BaseSync, WaitKind::Gate, reason.clone()),
-        Some(TrunkState::Present { upstream, behind, .. }) => match base_warning(upstream.as_deref(), *behind) {
+        Some(TrunkState::Broken { reason }) => {
+            GateResult::block(StartGate::BaseSync, WaitKind::Gate, reason.clone())
+        }
+        Some(TrunkState::Present {
+            upstream, behind, ..
+        }) => match base_warning(upstream.as_deref(), *behind) {
             Some(warning) => GateResult::warn(StartGate::BaseSync, warning),
             None => GateResult::pass(StartGate::BaseSync),
         },
-        None => GateResult { reason: "nobody looked at the trunk".into(), ..GateResult::pass(StartGate::BaseSync) },
+        None => GateResult {
+            reason: "nobody looked at the trunk".into(),
+            ..GateResult::pass(StartGate::BaseSync)
+        },
     }
 }
 
@@ -209,7 +266,8 @@ fn file_manifest(board: &Board, task: &Task) -> GateResult {
     match schedule::missing_contract_part(board, task) {
         Some(reason) => GateResult::block(StartGate::FileManifest, WaitKind::Gate, reason),
         None if task.files.is_empty() => {
-            let warning = "the task names no files, so it may change any file, also files of other tasks";
+            let warning =
+                "the task names no files, so it may change any file, also files of other tasks";
             GateResult::warn(StartGate::FileManifest, warning.into())
         }
         None => GateResult::pass(StartGate::FileManifest),
@@ -227,7 +285,11 @@ fn dependency_graph(board: &Board, task: &Task) -> GateResult {
         return GateResult::pass(StartGate::DependencyGraph);
     }
     let names: Vec<&str> = missing.iter().map(String::as_str).collect();
-    GateResult::block(StartGate::DependencyGraph, WaitKind::Dependency, format!("it needs {} first", first_few(&names)))
+    GateResult::block(
+        StartGate::DependencyGraph,
+        WaitKind::Dependency,
+        format!("it needs {} first", first_few(&names)),
+    )
 }
 
 /// Warns about a task whose last attempt was silent. The attempt itself was stopped by
@@ -235,14 +297,21 @@ fn dependency_graph(board: &Board, task: &Task) -> GateResult {
 fn misalignment_breaker(task: &Task) -> GateResult {
     match task.last_cause {
         Some(AttemptCause::Hung) => {
-            let reason = "the last attempt was stopped because it was silent for too long: see regatta logs";
+            let reason =
+                "the last attempt was stopped because it was silent for too long: see regatta logs";
             GateResult::warn(StartGate::MisalignmentBreaker, reason.into())
         }
         _ => GateResult::pass(StartGate::MisalignmentBreaker),
     }
 }
 
-fn wave_cap(board: &Board, task: &Task, mission: Option<&Mission>, facts: &StartFacts, now: Now) -> GateResult {
+fn wave_cap(
+    board: &Board,
+    task: &Task,
+    mission: Option<&Mission>,
+    facts: &StartFacts,
+    now: Now,
+) -> GateResult {
     let block = |kind, reason| GateResult::block(StartGate::WaveCap, kind, reason);
     if task.is_light() {
         return GateResult::pass(StartGate::WaveCap);
@@ -267,21 +336,36 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
         return None; // no facts were collected, and counting young attempts takes time
     }
-    let young = board.attempts.values().filter(|it| it.started_fleet_ms + RAMP_UP_MS > now.fleet_ms).count() as u64;
+    let young = board
+        .attempts
+        .values()
+        .filter(|it| it.started_fleet_ms + RAMP_UP_MS > now.fleet_ms)
+        .count() as u64;
     let short = |free: Option<u64>, need: u64| free.filter(|free| need > 0 && free / need <= young);
     let say = |kind, what: &str, free: u64, need: u64| {
-        let others = if young > 0 { format!(", and {young} attempts have just started") } else { String::new() };
+        let others = if young > 0 {
+            format!(", and {young} attempts have just started")
+        } else {
+            String::new()
+        };
         GateResult::block(
             StartGate::WaveCap,
             kind,
-            format!("only {free} MiB of {what} are free{others}, but each attempt needs {need} MiB"),
+            format!(
+                "only {free} MiB of {what} are free{others}, but each attempt needs {need} MiB"
+            ),
         )
     };
     if let Some(free) = short(facts.disk_mb, limits.attempt_disk_mb) {
         return Some(say(WaitKind::Disk, "disk", free, limits.attempt_disk_mb));
     }
     let free = short(facts.memory_mb, limits.attempt_memory_mb)?;
-    Some(say(WaitKind::Machine, "memory", free, limits.attempt_memory_mb))
+    Some(say(
+        WaitKind::Machine,
+        "memory",
+        free,
+        limits.attempt_memory_mb,
+    ))
 }
 
 /// Returns a block for a mission in waves, or a warning for a mission in flow, about landed commits
@@ -289,31 +373,48 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
 fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateResult> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
-    let more = if lost.len() > 1 { format!(" and {} more", lost.len() - 1) } else { String::new() };
+    let more = if lost.len() > 1 {
+        format!(" and {} more", lost.len() - 1)
+    } else {
+        String::new()
+    };
     let commit = &first.commit.as_str()[..10];
     let reason = format!(
-        "the trunk no longer contains {commit} of {}{more}, which {} builds on: bring it back (git merge {commit}), or go on \
+        "the trunk no longer contains {commit} of {}{more}, which {} builds on: bring it back (git \
+         merge {commit}), or go on \
          without it: regatta queue accept",
         first.task, mission.id
     );
     Some(match mission.mode {
-        mission::StartMode::Waves => GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason),
+        mission::StartMode::Waves => {
+            GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
+        }
         mission::StartMode::Flow => GateResult::warn(StartGate::BaseAncestry, reason),
     })
 }
 
 /// Returns the blocks for tasks of a mission in flow of which a blocker landed and was lost from
 /// the trunk.
-fn blocks_for_lost_blockers(board: &Board, mission: &Mission, facts: &StartFacts) -> Vec<GateResult> {
+fn blocks_for_lost_blockers(
+    board: &Board,
+    mission: &Mission,
+    facts: &StartFacts,
+) -> Vec<GateResult> {
     if mission.mode == mission::StartMode::Waves || lost_landings(facts).is_empty() {
         return vec![];
     }
-    let open: Vec<&Task> =
-        board.open_tasks_of(mission.id).filter_map(|(_, id)| board.tasks.get(&id)).map(|task| &**task).collect();
+    let open: Vec<&Task> = board
+        .open_tasks_of(mission.id)
+        .filter_map(|(_, id)| board.tasks.get(&id))
+        .map(|task| &**task)
+        .collect();
     let passage = |lost: &LostLanding| {
         let depends = |task: &&&Task| task.blocked_by.contains(&lost.task);
         let tasks: Vec<TaskId> = open.iter().filter(depends).map(|task| task.id).collect();
-        (!tasks.is_empty()).then(|| GateResult { tasks, ..lost_blocker_block(lost) })
+        (!tasks.is_empty()).then(|| GateResult {
+            tasks,
+            ..lost_blocker_block(lost)
+        })
     };
     lost_landings(facts).iter().filter_map(passage).collect()
 }
@@ -321,7 +422,8 @@ fn blocks_for_lost_blockers(board: &Board, mission: &Mission, facts: &StartFacts
 fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     let commit = &lost.commit.as_str()[..10];
     let reason = format!(
-        "the trunk no longer contains {commit} of {}, which it needs: bring it back (git merge {commit}), or go on without \
+        "the trunk no longer contains {commit} of {}, which it needs: bring it back (git merge \
+         {commit}), or go on without \
          it: regatta queue accept",
         lost.task
     );
@@ -336,8 +438,13 @@ fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
 }
 
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> GateResult {
-    let Some(mission) = mission else { return GateResult::pass(StartGate::BaseAncestry) };
-    if let Some(lost) = lost_landings(facts).iter().find(|lost| task.blocked_by.contains(&lost.task)) {
+    let Some(mission) = mission else {
+        return GateResult::pass(StartGate::BaseAncestry);
+    };
+    if let Some(lost) = lost_landings(facts)
+        .iter()
+        .find(|lost| task.blocked_by.contains(&lost.task))
+    {
         return lost_blocker_block(lost);
     }
     if let Some(lost) = lost_landings_result(mission, facts) {
@@ -348,6 +455,12 @@ fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> 
         return GateResult::pass(StartGate::BaseAncestry);
     }
     let names: Vec<&str> = files.iter().map(String::as_str).collect();
-    let reason = format!("the wave before changed {}: read them as they are now", first_few(&names));
-    GateResult { files, ..GateResult::warn(StartGate::BaseAncestry, reason) }
+    let reason = format!(
+        "the wave before changed {}: read them as they are now",
+        first_few(&names)
+    );
+    GateResult {
+        files,
+        ..GateResult::warn(StartGate::BaseAncestry, reason)
+    }
 }

@@ -18,8 +18,8 @@ use crate::claim::WorkClaims;
 use crate::event::{Event, facts};
 use crate::graph::PlanStep;
 use crate::ids::{
-    AgentName, AttemptId, BranchName, ChannelName, CommitId, ConversationId, LandingId, MessageId, MissionId, Now,
-    ProjectName, TaskId,
+    AgentName, AttemptId, BranchName, ChannelName, CommitId, ConversationId, LandingId, MessageId,
+    MissionId, Now, ProjectName, TaskId,
 };
 use crate::inbox::Snooze;
 use crate::landing::guard::SpecialFile;
@@ -31,7 +31,10 @@ use crate::scope_escape::ScopeEscape;
 use crate::{agent, claim, manifest};
 
 pub use add::{AddTask, EditTask, SetPause, add, default_priority, edit};
-pub(crate) use add::{forget_resume, keep_resume, one_line, set_duty, set_explored_task, set_reviewed_task, set_session_of};
+pub(crate) use add::{
+    forget_resume, keep_resume, one_line, set_duty, set_explored_task, set_reviewed_task,
+    set_session_of,
+};
 pub(crate) use fixup::send_to_fixup;
 pub use fixup::{Conflict, ConflictKind, Fixup, MAX_FIXUPS, SettledPath};
 pub use status::{TaskStatus, next_status};
@@ -96,7 +99,10 @@ impl Validation {
 
     /// Returns whether it requires nothing.
     pub fn is_empty(&self) -> bool {
-        self.files_exist.is_empty() && self.content_check.is_empty() && self.lint.is_empty() && self.tests.is_empty()
+        self.files_exist.is_empty()
+            && self.content_check.is_empty()
+            && self.lint.is_empty()
+            && self.tests.is_empty()
     }
 }
 
@@ -131,9 +137,15 @@ pub enum TaskDuty {
     /// Runs the turns of its mission's lead.
     Lead,
     /// Answers in the thread that this message began.
-    Answer { channel: ChannelName, root: MessageId },
+    Answer {
+        channel: ChannelName,
+        root: MessageId,
+    },
     /// Decides what happens with this message.
-    Triage { channel: ChannelName, message: MessageId },
+    Triage {
+        channel: ChannelName,
+        message: MessageId,
+    },
     /// Runs the turns of a conversation.
     Converse { conversation: ConversationId },
     /// Makes a plan for this goal, in the words of the person who asked.
@@ -181,7 +193,8 @@ pub struct Task {
     /// The reviewed commit. The verdict counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
-    /// Purpose of the task, if it is not ordinary work on files. Changes of such a task do not land.
+    /// Purpose of the task, if it is not ordinary work on files. Changes of such a task do not
+    /// land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<TaskDuty>,
     /// The task rests until an event concerns it.
@@ -314,7 +327,10 @@ impl Task {
     /// unfinished work of it exists.
     pub fn needs_no_workspace(&self) -> bool {
         let special = self.duty.is_some() || self.explores.is_some() || self.reviews.is_some();
-        self.expects == Expects::Report && !special && self.session_of.is_none() && self.resume.is_none()
+        self.expects == Expects::Report
+            && !special
+            && self.session_of.is_none()
+            && self.resume.is_none()
     }
 
     /// Returns whether the mission's agents poll for the task. Tasks of leads, answers and
@@ -354,7 +370,11 @@ impl Task {
             .chars()
             .map(|it| if it.is_ascii_alphanumeric() { it } else { '-' })
             .collect();
-        let slug: Vec<&str> = words.split('-').filter(|it| !it.is_empty()).take(6).collect();
+        let slug: Vec<&str> = words
+            .split('-')
+            .filter(|it| !it.is_empty())
+            .take(6)
+            .collect();
         let slug: String = slug.join("-").chars().take(40).collect();
         let name = if slug.is_empty() {
             format!("regatta/{}", self.id)
@@ -366,13 +386,19 @@ impl Task {
 
     /// Returns its step in a mission that runs in waves.
     pub fn step(&self) -> PlanStep {
-        PlanStep { wave: self.wave, sub: self.sub_wave }
+        PlanStep {
+            wave: self.wave,
+            sub: self.sub_wave,
+        }
     }
 
     /// Returns the claims on its manifest. An attempt also holds others: see
     /// [`crate::manifest::claims`].
     pub fn file_claims(&self) -> Vec<Uri> {
-        self.files.iter().map(|it| Uri::for_file(&self.project, it)).collect()
+        self.files
+            .iter()
+            .map(|it| Uri::for_file(&self.project, it))
+            .collect()
     }
 }
 
@@ -406,7 +432,10 @@ pub const DEFAULT_MAX_FAILURES: u32 = 3;
 
 /// Returns the maximum number of failed attempts of a task, from its project's settings.
 pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
-    board.projects.get(&task.project).map_or(DEFAULT_MAX_FAILURES, |it| it.settings.run.attempts.max(1))
+    board
+        .projects
+        .get(&task.project)
+        .map_or(DEFAULT_MAX_FAILURES, |it| it.settings.run.attempts.max(1))
 }
 
 fn is_zero(it: &u32) -> bool {
@@ -431,55 +460,101 @@ pub enum AssignMode {
 pub const OFFER_TTL_MS: u64 = 600_000;
 
 /// Assigns a task to an agent, or to nobody with `None`.
-pub fn assign(draft: &mut Draft, id: TaskId, to: Option<AgentName>, how: AssignMode, now: Now) -> Result<(), Refusal> {
+pub fn assign(
+    draft: &mut Draft,
+    id: TaskId,
+    to: Option<AgentName>,
+    how: AssignMode,
+    now: Now,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.status.is_running() || task.status == TaskStatus::Landing {
         return Err(Refusal::InUse {
             what: id.to_string(),
-            by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
+            by: task
+                .attempt
+                .map_or(task.status.to_string(), |it| it.to_string()),
         });
     }
     crate::landing::remote_sync::refuse_work(draft.board(), &task)?;
     let Some(to) = to else {
         next_status(id, task.status, TaskStatus::Unassigned)?;
-        draft.record(Event::TaskAssigned(TaskAssigned { task: id, to: None, status: TaskStatus::Unassigned }));
+        draft.record(Event::TaskAssigned(TaskAssigned {
+            task: id,
+            to: None,
+            status: TaskStatus::Unassigned,
+        }));
         return Ok(());
     };
     let agent = agent::find(draft.board(), &to)?;
     let room = agent::capacity(draft.board(), agent);
     match how {
-        AssignMode::Direct if room.available == 0 => {
-            Err(Refusal::AtCapacity { agent: to, running: room.current, max: room.max })
-        }
+        AssignMode::Direct if room.available == 0 => Err(Refusal::AtCapacity {
+            agent: to,
+            running: room.current,
+            max: room.max,
+        }),
         AssignMode::Direct | AssignMode::Queue => {
             next_status(id, task.status, TaskStatus::Pending)?;
-            draft.record(Event::TaskAssigned(TaskAssigned { task: id, to: Some(to), status: TaskStatus::Pending }));
+            draft.record(Event::TaskAssigned(TaskAssigned {
+                task: id,
+                to: Some(to),
+                status: TaskStatus::Pending,
+            }));
             Ok(())
         }
         AssignMode::Offer => {
             next_status(id, task.status, TaskStatus::Offered)?;
-            draft.record(Event::TaskOffered(TaskOffered { task: id, to, until_at: now.fleet_ms + OFFER_TTL_MS }));
+            draft.record(Event::TaskOffered(TaskOffered {
+                task: id,
+                to,
+                until_at: now.fleet_ms + OFFER_TTL_MS,
+            }));
             Ok(())
         }
     }
 }
 
 /// Accepts or declines an offer.
-pub fn answer_offer(draft: &mut Draft, id: TaskId, agent: &AgentName, accept: bool) -> Result<(), Refusal> {
+pub fn answer_offer(
+    draft: &mut Draft,
+    id: TaskId,
+    agent: &AgentName,
+    accept: bool,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.status != TaskStatus::Offered || task.assignee.as_ref() != Some(agent) {
-        return Err(Refusal::NotOffered { task: id, agent: agent.clone() });
+        return Err(Refusal::NotOffered {
+            task: id,
+            agent: agent.clone(),
+        });
     }
-    let (to, status) = if accept { (Some(agent.clone()), TaskStatus::Pending) } else { (None, TaskStatus::Unassigned) };
-    draft.record(Event::TaskAssigned(TaskAssigned { task: id, to, status }));
+    let (to, status) = if accept {
+        (Some(agent.clone()), TaskStatus::Pending)
+    } else {
+        (None, TaskStatus::Unassigned)
+    };
+    draft.record(Event::TaskAssigned(TaskAssigned {
+        task: id,
+        to,
+        status,
+    }));
     Ok(())
 }
 
 /// Withdraws an expired offer, so that the task is not stranded.
 pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
-    let due = draft.board().tasks.get(&id).is_some_and(|it| it.offer_until_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
+    let due = draft
+        .board()
+        .tasks
+        .get(&id)
+        .is_some_and(|it| it.offer_until_fleet_ms.is_some_and(|at| at <= now.fleet_ms));
     if due {
-        draft.record(Event::TaskAssigned(TaskAssigned { task: id, to: None, status: TaskStatus::Unassigned }));
+        draft.record(Event::TaskAssigned(TaskAssigned {
+            task: id,
+            to: None,
+            status: TaskStatus::Unassigned,
+        }));
     }
 }
 
@@ -487,7 +562,12 @@ pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
 /// recorded in one commit. No other function does this.
 ///
 /// The scheduler has checked just before, on the same draft, that the task is ready.
-pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::BeginAttempt, now: Now) -> Result<AttemptId, Refusal> {
+pub(crate) fn start(
+    draft: &mut Draft,
+    id: TaskId,
+    by: &attempt::BeginAttempt,
+    now: Now,
+) -> Result<AttemptId, Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::InProgress)?;
     let attempt = AttemptId(draft.board().counters.attempt + 1);
@@ -500,7 +580,11 @@ pub(crate) fn start(draft: &mut Draft, id: TaskId, by: &attempt::BeginAttempt, n
     let ports = attempt::lease_ports(draft, attempt, &task.project, None, now)?;
     attempt::begin(draft, attempt, &task, by, now);
     attempt::assign_ports(draft, attempt, ports);
-    draft.record(Event::TaskStarted(TaskStarted { task: id, attempt, agent: by.agent.clone() }));
+    draft.record(Event::TaskStarted(TaskStarted {
+        task: id,
+        attempt,
+        agent: by.agent.clone(),
+    }));
     Ok(attempt)
 }
 
@@ -515,10 +599,17 @@ pub fn progress(
 ) -> Result<(), Refusal> {
     attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
     if text.len() > 4_000 {
-        return Err(Refusal::invalid("progress is at most 4000 bytes", "shorten it; the log keeps the rest"));
+        return Err(Refusal::invalid(
+            "progress is at most 4000 bytes",
+            "shorten it; the log keeps the rest",
+        ));
     }
     attempt::renew(draft, attempt, now);
-    draft.record(Event::TaskProgressed(TaskProgressed { task: id, attempt, text }));
+    draft.record(Event::TaskProgressed(TaskProgressed {
+        task: id,
+        attempt,
+        text,
+    }));
     Ok(())
 }
 
@@ -532,19 +623,30 @@ pub fn finish(
 ) -> Result<(), Refusal> {
     let live = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
     if live.stopping.is_some() {
-        return Err(Refusal::StaleAttempt { task: id, attempt, live: None });
+        return Err(Refusal::StaleAttempt {
+            task: id,
+            attempt,
+            live: None,
+        });
     }
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Validating)?;
     check_output(output.as_deref())?;
-    draft.record(Event::TaskValidating(TaskValidating { task: id, attempt, output }));
+    draft.record(Event::TaskValidating(TaskValidating {
+        task: id,
+        attempt,
+        output,
+    }));
     Ok(())
 }
 
 /// Refuses a report that is too long.
 pub(crate) fn check_output(output: Option<&str>) -> Result<(), Refusal> {
     if output.is_some_and(|it| it.len() > 64 * 1024) {
-        return Err(Refusal::invalid("a task's output is at most 64 KiB", "write it to a file and name the file"));
+        return Err(Refusal::invalid(
+            "a task's output is at most 64 KiB",
+            "write it to a file and name the file",
+        ));
     }
     Ok(())
 }
@@ -559,7 +661,11 @@ pub fn give_up(
 ) -> Result<(), Refusal> {
     let live = attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
     if live.stopping.is_some() {
-        return Err(Refusal::StaleAttempt { task: id, attempt, live: None });
+        return Err(Refusal::StaleAttempt {
+            task: id,
+            attempt,
+            live: None,
+        });
     }
     if live.supervised {
         // The process still runs, and its claims are released only when it has ended.
@@ -574,25 +680,52 @@ pub fn give_up(
 }
 
 /// Marks a task's finished work as submitted to the landing queue.
-pub(crate) fn submit(draft: &mut Draft, id: TaskId, landing: LandingId, submission: Submission) -> Result<(), Refusal> {
+pub(crate) fn submit(
+    draft: &mut Draft,
+    id: TaskId,
+    landing: LandingId,
+    submission: Submission,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Landing)?;
-    draft.record(Event::TaskSubmitted(TaskSubmitted { task: id, landing, submission }));
+    draft.record(Event::TaskSubmitted(TaskSubmitted {
+        task: id,
+        landing,
+        submission,
+    }));
     Ok(())
 }
 
 /// Keeps finished work until somebody has reviewed it.
-pub(crate) fn keep_for_review(draft: &mut Draft, id: TaskId, submission: Submission, reason: String) -> Result<(), Refusal> {
+pub(crate) fn keep_for_review(
+    draft: &mut Draft,
+    id: TaskId,
+    submission: Submission,
+    reason: String,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::InReview)?;
-    draft.record(Event::TaskInReview(TaskInReview { task: id, submission, reason }));
+    draft.record(Event::TaskInReview(TaskInReview {
+        task: id,
+        submission,
+        reason,
+    }));
     Ok(())
 }
 
 /// Changes the reason for which work is in review.
-pub(crate) fn change_review_reason(draft: &mut Draft, task: &Task, submission: Submission, reason: String) {
+pub(crate) fn change_review_reason(
+    draft: &mut Draft,
+    task: &Task,
+    submission: Submission,
+    reason: String,
+) {
     if task.status == TaskStatus::InReview {
-        draft.record(Event::TaskInReview(TaskInReview { task: task.id, submission, reason }));
+        draft.record(Event::TaskInReview(TaskInReview {
+            task: task.id,
+            submission,
+            reason,
+        }));
     }
 }
 
@@ -602,8 +735,21 @@ pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> R
 }
 
 /// Returns a task to the agents after a reviewer looked at its finished work.
-pub(crate) fn send_back(draft: &mut Draft, id: TaskId, reviewed: CommitId, reason: &str) -> Result<(), Refusal> {
-    requeue_inner(draft, id, reason, NextAttempt { reviewed: Some(reviewed), ..NextAttempt::default() })
+pub(crate) fn send_back(
+    draft: &mut Draft,
+    id: TaskId,
+    reviewed: CommitId,
+    reason: &str,
+) -> Result<(), Refusal> {
+    requeue_inner(
+        draft,
+        id,
+        reason,
+        NextAttempt {
+            reviewed: Some(reviewed),
+            ..NextAttempt::default()
+        },
+    )
 }
 
 /// The conditions of a task's next attempt.
@@ -636,7 +782,12 @@ pub struct NextAttempt {
 
 /// Lets a delayed or resting task start at once.
 pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
-    if draft.board().tasks.get(&id).is_some_and(|it| it.not_before_fleet_ms.is_some() || it.resting) {
+    if draft
+        .board()
+        .tasks
+        .get(&id)
+        .is_some_and(|it| it.not_before_fleet_ms.is_some() || it.resting)
+    {
         draft.record(Event::TaskDue(TaskDue { task: id }));
     }
 }
@@ -657,10 +808,21 @@ pub(crate) fn retry_after(
     // A failed fix-up counts as a fix-up, not as a failure, because the submitted work is
     // unchanged.
     if again.counts_as_failure && task.fixup.is_some() {
-        return send_to_fixup(draft, id, reason, NextAttempt { fixup: task.fixup.clone().map(Box::new), ..again });
+        return send_to_fixup(
+            draft,
+            id,
+            reason,
+            NextAttempt {
+                fixup: task.fixup.clone().map(Box::new),
+                ..again
+            },
+        );
     }
     if again.counts_as_failure && task.failures + 1 >= max_failures(draft.board(), &task) {
-        let reason = format!("{} attempts failed; the last one: {reason}", task.failures + 1);
+        let reason = format!(
+            "{} attempts failed; the last one: {reason}",
+            task.failures + 1
+        );
         return match decision_when_exhausted(cause) {
             Some(kind) => needs_human(draft, id, kind, &reason),
             None => fail(draft, id, &reason),
@@ -675,10 +837,17 @@ fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     match cause {
         AttemptCause::Invalid | AttemptCause::Rejected => None,
         AttemptCause::ScopeEscape => Some(WaitKind::Policy),
-        AttemptCause::Environment | AttemptCause::Crashed | AttemptCause::TimedOut | AttemptCause::Hung | AttemptCause::Lost => Some(WaitKind::Runner),
-        AttemptCause::Overloaded | AttemptCause::ContextFull | AttemptCause::Refused | AttemptCause::Auth | AttemptCause::BadConfig | AttemptCause::Parked => {
-            Some(WaitKind::Provider)
-        }
+        AttemptCause::Environment
+        | AttemptCause::Crashed
+        | AttemptCause::TimedOut
+        | AttemptCause::Hung
+        | AttemptCause::Lost => Some(WaitKind::Runner),
+        AttemptCause::Overloaded
+        | AttemptCause::ContextFull
+        | AttemptCause::Refused
+        | AttemptCause::Auth
+        | AttemptCause::BadConfig
+        | AttemptCause::Parked => Some(WaitKind::Provider),
         AttemptCause::OverBudget => Some(WaitKind::Budget),
         AttemptCause::Submitted
         | AttemptCause::Reported
@@ -692,34 +861,67 @@ fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
 }
 
 /// Returns a task to the agents for another attempt, because somebody asked.
-pub(crate) fn requeue(draft: &mut Draft, id: TaskId, reason: &str, again: NextAttempt) -> Result<(), Refusal> {
+pub(crate) fn requeue(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
     requeue_inner(draft, id, reason, again)
 }
 
 /// Records that a task waits for an agent again.
-fn requeue_inner(draft: &mut Draft, id: TaskId, reason: &str, again: NextAttempt) -> Result<(), Refusal> {
+fn requeue_inner(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.session_of.is_some() {
         return Ok(());
     }
     let counts = again.counts_as_failure;
-    let status = if task.assignee.is_some() { TaskStatus::Pending } else { TaskStatus::Unassigned };
+    let status = if task.assignee.is_some() {
+        TaskStatus::Pending
+    } else {
+        TaskStatus::Unassigned
+    };
     next_status(id, task.status, status)?;
-    let plain = NextAttempt { counts_as_failure: counts, ..NextAttempt::default() } == again;
+    let plain = NextAttempt {
+        counts_as_failure: counts,
+        ..NextAttempt::default()
+    } == again;
     let again = (!plain).then_some(again);
-    draft.record(Event::TaskReturned(TaskReturned { task: id, status, reason: reason.to_owned(), counts, again }));
+    draft.record(Event::TaskReturned(TaskReturned {
+        task: id,
+        status,
+        reason: reason.to_owned(),
+        counts,
+        again,
+    }));
     Ok(())
 }
 
 /// Records a remark about a task's work for people. A repeated remark is ignored.
 pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
-    if draft.board().tasks.get(&id).is_some_and(|it| !it.warnings.contains(&text) && it.warnings.len() < 50) {
+    if draft
+        .board()
+        .tasks
+        .get(&id)
+        .is_some_and(|it| !it.warnings.contains(&text) && it.warnings.len() < 50)
+    {
         draft.record(Event::TaskWarned(TaskWarned { task: id, text }));
     }
 }
 
 /// Marks a task as waiting for a person's decision.
-pub(crate) fn needs_human(draft: &mut Draft, id: TaskId, kind: WaitKind, reason: &str) -> Result<(), Refusal> {
+pub(crate) fn needs_human(
+    draft: &mut Draft,
+    id: TaskId,
+    kind: WaitKind,
+    reason: &str,
+) -> Result<(), Refusal> {
     needs_human_to_fix(draft, id, kind, None, reason)
 }
 
@@ -736,12 +938,21 @@ pub(crate) fn needs_human_to_fix(
         return Ok(());
     }
     next_status(id, task.status, TaskStatus::NeedsHuman)?;
-    draft.record(Event::TaskNeedsHuman(TaskNeedsHuman { task: id, kind, reason: reason.to_owned(), fixup }));
+    draft.record(Event::TaskNeedsHuman(TaskNeedsHuman {
+        task: id,
+        kind,
+        reason: reason.to_owned(),
+        fixup,
+    }));
     Ok(())
 }
 
 /// Completes a task, because its work landed or because its report is in.
-pub(crate) fn complete(draft: &mut Draft, id: TaskId, landed: Option<CommitId>) -> Result<(), Refusal> {
+pub(crate) fn complete(
+    draft: &mut Draft,
+    id: TaskId,
+    landed: Option<CommitId>,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Completed)?;
     draft.record(Event::TaskCompleted(TaskCompleted { task: id, landed }));
@@ -752,7 +963,10 @@ pub(crate) fn complete(draft: &mut Draft, id: TaskId, landed: Option<CommitId>) 
 pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Failed)?;
-    draft.record(Event::TaskFailed(TaskFailed { task: id, reason: reason.to_owned() }));
+    draft.record(Event::TaskFailed(TaskFailed {
+        task: id,
+        reason: reason.to_owned(),
+    }));
     Ok(())
 }
 
@@ -766,7 +980,10 @@ pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     if let Some(attempt) = task.attempt {
         attempt::stop(draft, attempt, AttemptCause::Cancelled, reason.to_owned());
     }
-    draft.record(Event::TaskCancelled(TaskCancelled { task: id, reason: reason.to_owned() }));
+    draft.record(Event::TaskCancelled(TaskCancelled {
+        task: id,
+        reason: reason.to_owned(),
+    }));
     Ok(())
 }
 
@@ -785,12 +1002,23 @@ pub(crate) fn adopt(
         ));
     }
     if let Some(other) = task.mission {
-        return Err(Refusal::InUse { what: id.to_string(), by: other.to_string() });
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by: other.to_string(),
+        });
     }
     if !task.status.is_waiting() {
-        return Err(Refusal::InUse { what: id.to_string(), by: task.status.to_string() });
+        return Err(Refusal::InUse {
+            what: id.to_string(),
+            by: task.status.to_string(),
+        });
     }
-    let task = Task { mission: Some(mission), wave: step.wave, sub_wave: step.sub, ..Task::clone(&task) };
+    let task = Task {
+        mission: Some(mission),
+        wave: step.wave,
+        sub_wave: step.sub,
+        ..Task::clone(&task)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }

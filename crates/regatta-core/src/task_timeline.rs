@@ -9,13 +9,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::agent_protocol::RequestContent;
 use crate::approval;
 use crate::board::Board;
 use crate::event::Recorded;
 use crate::ids::{AttemptId, Now, TaskId};
 use crate::schedule::{self, WaitKind};
-use crate::agent_protocol::RequestContent;
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 
 /// Maximum number of single intervals of a task. Older ones are only in the sums.
 const MAX_INTERVALS: usize = 200;
@@ -60,7 +60,9 @@ pub struct ActivityInterval {
 impl ActivityInterval {
     /// Returns its length so far in milliseconds.
     pub fn length_ms(&self, wall: u64) -> u64 {
-        self.to_unix_ms.unwrap_or(wall).saturating_sub(self.from_unix_ms)
+        self.to_unix_ms
+            .unwrap_or(wall)
+            .saturating_sub(self.from_unix_ms)
     }
 }
 
@@ -97,8 +99,15 @@ impl TaskTimeline {
     /// Updates the intervals after a commit. Intervals without any length are dropped, because
     /// nobody could see them.
     pub fn update(&mut self, board: &Board, task: TaskId, now: Now) {
-        let next = board.tasks.get(&task).map(|it| current_activity(board, it, now));
-        if let Some(last) = self.intervals.last_mut().filter(|it| it.to_unix_ms.is_none()) {
+        let next = board
+            .tasks
+            .get(&task)
+            .map(|it| current_activity(board, it, now));
+        if let Some(last) = self
+            .intervals
+            .last_mut()
+            .filter(|it| it.to_unix_ms.is_none())
+        {
             if let Some((doing, text, attempt)) = &next
                 && last.activity == *doing
                 && last.attempt == *attempt
@@ -114,12 +123,26 @@ impl TaskTimeline {
                 last.to_unix_ms = Some(now.unix_ms.max(last.from_unix_ms));
             }
         }
-        let Some((doing, text, attempt)) = next else { return };
-        if self.intervals.last().is_some_and(|it| it.to_unix_ms.is_none()) {
+        let Some((doing, text, attempt)) = next else {
+            return;
+        };
+        if self
+            .intervals
+            .last()
+            .is_some_and(|it| it.to_unix_ms.is_none())
+        {
             return; // the earlier interval continues
         }
         let (revision, from_wall) = (board.revision, now.unix_ms);
-        self.intervals.push(ActivityInterval { activity: doing, text, attempt, revision, from_unix_ms: from_wall, to_unix_ms: None, from_fleet_ms: now.fleet_ms });
+        self.intervals.push(ActivityInterval {
+            activity: doing,
+            text,
+            attempt,
+            revision,
+            from_unix_ms: from_wall,
+            to_unix_ms: None,
+            from_fleet_ms: now.fleet_ms,
+        });
         self.sum_old_intervals();
     }
 
@@ -147,7 +170,10 @@ impl TaskTimeline {
     pub fn with_totals_until(&self, wall: u64) -> TaskTimeline {
         let mut shown = self.clone();
         for it in &self.intervals {
-            let upto = ActivityInterval { to_unix_ms: Some(it.to_unix_ms.unwrap_or(wall)), ..it.clone() };
+            let upto = ActivityInterval {
+                to_unix_ms: Some(it.to_unix_ms.unwrap_or(wall)),
+                ..it.clone()
+            };
             add_to_totals(&mut shown.sums, &upto);
         }
         shown.sums.sort_by_key(|it| std::cmp::Reverse(it.ms));
@@ -168,13 +194,21 @@ fn add_to_totals(sums: &mut Vec<ActivityTotal>, it: &ActivityInterval) {
     let ms = it.length_ms(it.from_unix_ms);
     match sums.iter_mut().find(|sum| sum.activity == it.activity) {
         Some(sum) => (sum.times, sum.ms) = (sum.times + 1, sum.ms + ms),
-        None => sums.push(ActivityTotal { activity: it.activity, times: 1, ms }),
+        None => sums.push(ActivityTotal {
+            activity: it.activity,
+            times: 1,
+            ms,
+        }),
     }
 }
 
 /// Returns an open task's activity with a description and the attempt. An attempt with an open
 /// request counts as waiting.
-pub fn current_activity(board: &Board, task: &Task, now: Now) -> (Activity, String, Option<AttemptId>) {
+pub fn current_activity(
+    board: &Board,
+    task: &Task,
+    now: Now,
+) -> (Activity, String, Option<AttemptId>) {
     if task.status.is_running() {
         let by = task.attempt.and_then(|it| board.attempts.get(&it));
         let open = by.and_then(|by| approval::open_request_of(board, by));
@@ -183,16 +217,32 @@ pub fn current_activity(board: &Board, task: &Task, now: Now) -> (Activity, Stri
                 RequestContent::Permission { .. } => WaitKind::Permission,
                 RequestContent::Question { .. } => WaitKind::Question,
             };
-            return (Activity::Waiting(kind), format!("{} asks: {}", open.id, open.subject()), Some(by.id));
+            return (
+                Activity::Waiting(kind),
+                format!("{} asks: {}", open.id, open.subject()),
+                Some(by.id),
+            );
         }
-        let doing = if task.status == TaskStatus::Validating { Activity::Checking } else { Activity::Working };
+        let doing = if task.status == TaskStatus::Validating {
+            Activity::Checking
+        } else {
+            Activity::Working
+        };
         let text = by.map_or_else(String::new, |attempt| attempt.label());
         return (doing, text, by.map(|it| it.id));
     }
     match schedule::wait_reasons(board, task, now).into_iter().next() {
-        Some(it) => (Activity::Waiting(it.kind), without_remaining_time(it.text), None),
+        Some(it) => (
+            Activity::Waiting(it.kind),
+            without_remaining_time(it.text),
+            None,
+        ),
         // W1 excludes this case, but a reader of the past should not fail because of it.
-        None => (Activity::Waiting(WaitKind::Runner), "the reason is unknown".into(), None),
+        None => (
+            Activity::Waiting(WaitKind::Runner),
+            "the reason is unknown".into(),
+            None,
+        ),
     }
 }
 
@@ -206,8 +256,8 @@ fn without_remaining_time(mut text: String) -> String {
     text
 }
 
-/// Folds a log and records the lives of some tasks. Pass each event in order to [`TimelineFold::apply`],
-/// then call [`TimelineFold::finish_commit`].
+/// Folds a log and records the lives of some tasks. Pass each event in order to
+/// [`TimelineFold::apply`], then call [`TimelineFold::finish_commit`].
 #[derive(Clone, Debug)]
 pub struct TimelineFold {
     board: Board,
@@ -219,7 +269,14 @@ pub struct TimelineFold {
 impl TimelineFold {
     /// Starts with a board from before the tasks were added.
     pub fn new(board: Board, tasks: &[TaskId]) -> TimelineFold {
-        TimelineFold { board, timelines: tasks.iter().map(|it| (*it, TaskTimeline::default())).collect(), pending: None }
+        TimelineFold {
+            board,
+            timelines: tasks
+                .iter()
+                .map(|it| (*it, TaskTimeline::default()))
+                .collect(),
+            pending: None,
+        }
     }
 
     /// Applies the next event. All events of a commit have the same time, and states within a

@@ -9,17 +9,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{SecretVariable, SandboxLevel, MAX_TASKS};
+use crate::agent::{MAX_TASKS, SandboxLevel, SecretVariable};
 use crate::board::{Board, Draft};
 use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
-use crate::unknown_fields::{self, UnknownFields};
 use crate::ids::{AgentName, LaunchId, MemberName, Now, ProjectName, TeamName};
-use crate::lane::{self, LaneSettings, RosterProblem, PlannedMember};
+use crate::lane::{self, LaneSettings, PlannedMember, RosterProblem};
 use crate::launch::{self, TeamLaunch};
 use crate::provider_name;
 use crate::refusal::Refusal;
 use crate::spelling;
+use crate::unknown_fields::{self, UnknownFields};
 
 /// The separation of a member from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,7 +148,9 @@ pub struct TeamEnvironment {
 
 impl TeamEnvironment {
     /// The names of an environment's fields.
-    pub const FIELDS: &[&str] = &["env", "keys", "args", "mode", "confine", "egress", "read", "write"];
+    pub const FIELDS: &[&str] = &[
+        "env", "keys", "args", "mode", "confine", "egress", "read", "write",
+    ];
 }
 
 /// A team with its desired settings.
@@ -206,22 +208,34 @@ impl Team {
         self.roster().find(|it| it.name == *name)
     }
 
-    /// Returns a member's provider, or the lead's if the member names none, by the provider's own name.
+    /// Returns a member's provider, or the lead's if the member names none, by the provider's own
+    /// name.
     pub fn provider<'a>(&'a self, member: &'a TeamMember) -> &'a str {
-        let written = member.provider.as_deref().or(self.lead.provider.as_deref()).unwrap_or_default();
+        let written = member
+            .provider
+            .as_deref()
+            .or(self.lead.provider.as_deref())
+            .unwrap_or_default();
         provider_name::canonical(written)
     }
 
     /// Returns the lead and the members as the planner needs them.
     pub fn planned_members(&self) -> (PlannedMember, Vec<PlannedMember>) {
-        let seat = |it: &TeamMember| PlannedMember { name: it.name.clone(), provider: self.provider(it).to_owned() };
+        let seat = |it: &TeamMember| PlannedMember {
+            name: it.name.clone(),
+            provider: self.provider(it).to_owned(),
+        };
         (seat(&self.lead), self.members.iter().map(seat).collect())
     }
 
     /// Returns the agents that take tasks: all members except the lead. A lead without members
     /// takes tasks itself.
     pub fn workers(&self) -> Vec<AgentName> {
-        let all = if self.members.is_empty() { std::slice::from_ref(&self.lead) } else { &self.members };
+        let all = if self.members.is_empty() {
+            std::slice::from_ref(&self.lead)
+        } else {
+            &self.members
+        };
         all.iter().map(|it| self.agent(&it.name)).collect()
     }
 
@@ -278,7 +292,10 @@ pub struct TeamBackup {
 /// The commands about teams.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
-#[allow(clippy::large_enum_variant, reason = "few are under way at once, and none is kept")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "few are under way at once, and none is kept"
+)]
 pub enum TeamCommand {
     Create(CreateTeam),
     Edit {
@@ -315,17 +332,29 @@ pub enum TeamCommand {
 }
 
 /// Carries out a command about teams.
-pub(crate) fn run(draft: &mut Draft, ask: TeamCommand, now: Now) -> Result<CommandOutcome, Refusal> {
+pub(crate) fn run(
+    draft: &mut Draft,
+    ask: TeamCommand,
+    now: Now,
+) -> Result<CommandOutcome, Refusal> {
     match ask {
         TeamCommand::Create(ask) => return Ok(CommandOutcome::Team(create(draft, ask, now)?)),
         TeamCommand::Edit { team, edit: ask } => edit(draft, &team, ask, now)?,
         TeamCommand::Delete { team } => delete(draft, &team, now)?,
         TeamCommand::Undelete { team } => undelete(draft, &team, now)?,
-        TeamCommand::Restore { backup } => return Ok(CommandOutcome::Team(restore(draft, backup, now)?)),
-        TeamCommand::Launch { team, left_out } => {
-            return Ok(CommandOutcome::Launched(Some(launch::begin(draft, &team, &left_out, now)?)));
+        TeamCommand::Restore { backup } => {
+            return Ok(CommandOutcome::Team(restore(draft, backup, now)?));
         }
-        TeamCommand::Relaunch { team } => return Ok(CommandOutcome::Launched(launch::relaunch(draft, &team, now)?)),
+        TeamCommand::Launch { team, left_out } => {
+            return Ok(CommandOutcome::Launched(Some(launch::begin(
+                draft, &team, &left_out, now,
+            )?)));
+        }
+        TeamCommand::Relaunch { team } => {
+            return Ok(CommandOutcome::Launched(launch::relaunch(
+                draft, &team, now,
+            )?));
+        }
         TeamCommand::Stop { team, reason } => launch::stop(draft, &team, &reason)?,
         TeamCommand::Retry { team, member } => launch::retry(draft, &team, &member, now)?,
     }
@@ -358,7 +387,13 @@ pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, 
             ));
         }
         let same = has_same_settings(there, &team);
-        return if same { Ok(name) } else { Err(Refusal::AlreadyExists { what: format!("team {name}") }) };
+        return if same {
+            Ok(name)
+        } else {
+            Err(Refusal::AlreadyExists {
+                what: format!("team {name}"),
+            })
+        };
     }
     draft.record(Event::TeamCreated(TeamCreated { team: team.into() }));
     Ok(name)
@@ -366,8 +401,19 @@ pub fn create(draft: &mut Draft, ask: CreateTeam, now: Now) -> Result<TeamName, 
 
 /// Returns whether two teams have the same desired settings.
 fn has_same_settings(one: &Team, other: &Team) -> bool {
-    (&one.project, &one.lead, &one.members, &one.environments, &one.extra)
-        == (&other.project, &other.lead, &other.members, &other.environments, &other.extra)
+    (
+        &one.project,
+        &one.lead,
+        &one.members,
+        &one.environments,
+        &one.extra,
+    ) == (
+        &other.project,
+        &other.lead,
+        &other.members,
+        &other.environments,
+        &other.extra,
+    )
 }
 
 /// Changes a team's settings. Changes to the roster of a mixed team that runs are refused, because
@@ -381,10 +427,15 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Resu
     team.extra.extend(ask.extra);
     check_spelling(draft.board(), &team)?;
     check(draft.board(), &team)?;
-    if launch::is_up(draft.board(), &there) && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team)) {
+    if launch::is_up(draft.board(), &there)
+        && (is_mixed(draft.board(), &there) || is_mixed(draft.board(), &team))
+    {
         let changes = roster_changes(&there, &team);
         if !changes.is_empty() {
-            return Err(Refusal::TeamRuns { team: name.clone(), cannot: changes.join(", ") });
+            return Err(Refusal::TeamRuns {
+                team: name.clone(),
+                cannot: changes.join(", "),
+            });
         }
     }
     if !has_same_settings(&there, &team) {
@@ -399,11 +450,19 @@ pub fn edit(draft: &mut Draft, name: &TeamName, ask: EditTeam, now: Now) -> Resu
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     let runs = |team: &Team, it: &TeamMember| {
         let words = (it.role.clone(), it.workflow.clone());
-        let plain = TeamMember { role: None, workflow: None, extra: UnknownFields::new(), ..it.clone() };
+        let plain = TeamMember {
+            role: None,
+            workflow: None,
+            extra: UnknownFields::new(),
+            ..it.clone()
+        };
         (
             plain,
             team.provider(it).to_owned(),
-            it.environment.as_ref().and_then(|it| team.environments.get(it)).cloned(),
+            it.environment
+                .as_ref()
+                .and_then(|it| team.environments.get(it))
+                .cloned(),
             words,
         )
     };
@@ -421,7 +480,9 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
             }
         }
     }
-    let gone = before.roster().filter(|it| after.member(&it.name).is_none());
+    let gone = before
+        .roster()
+        .filter(|it| after.member(&it.name).is_none());
     found.extend(gone.map(|it| format!("remove {}", it.name)));
     if found.is_empty() && before.lead.name != after.lead.name {
         found.push(format!("let {} lead", after.lead.name));
@@ -432,7 +493,8 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
 /// Returns whether a team has secondary lanes, by its plan or its latest launch.
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
-    let planned = lane::plan(&lead, &members, &lane_policy(board, team)).is_ok_and(|it| it.mix == lane::TeamMix::Mixed);
+    let planned = lane::plan(&lead, &members, &lane_policy(board, team))
+        .is_ok_and(|it| it.mix == lane::TeamMix::Mixed);
     planned || launch::latest_launch(board, team).is_some_and(|it| it.is_mixed())
 }
 
@@ -440,9 +502,16 @@ fn is_mixed(board: &Board, team: &Team) -> bool {
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let there = find(draft.board(), name)?;
     if launch::is_up(draft.board(), &there) {
-        return Err(Refusal::TeamRuns { team: name.clone(), cannot: "delete it".into() });
+        return Err(Refusal::TeamRuns {
+            team: name.clone(),
+            cannot: "delete it".into(),
+        });
     }
-    let team = Team { deleted_unix_ms: Some(now.unix_ms), updated_unix_ms: now.unix_ms, ..Team::clone(&there) };
+    let team = Team {
+        deleted_unix_ms: Some(now.unix_ms),
+        updated_unix_ms: now.unix_ms,
+        ..Team::clone(&there)
+    };
     draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     Ok(())
 }
@@ -453,7 +522,11 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
         return Err(Refusal::NoSuchTeam { team: name.clone() });
     };
     if there.deleted_unix_ms.is_some() {
-        let team = Team { deleted_unix_ms: None, updated_unix_ms: now.unix_ms, ..Team::clone(&there) };
+        let team = Team {
+            deleted_unix_ms: None,
+            updated_unix_ms: now.unix_ms,
+            ..Team::clone(&there)
+        };
         draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
     Ok(())
@@ -468,11 +541,19 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
     if let Some(there) = &there
         && launch::is_up(draft.board(), there)
     {
-        return Err(Refusal::TeamRuns { team: team.name.clone(), cannot: "put an older one in its place".into() });
+        return Err(Refusal::TeamRuns {
+            team: team.name.clone(),
+            cannot: "put an older one in its place".into(),
+        });
     }
     let name = team.name.clone();
     let last = there.as_ref().and_then(|it| it.launch);
-    let team = Team { launch: last, relaunch_after_stop: false, updated_unix_ms: now.unix_ms, ..team };
+    let team = Team {
+        launch: last,
+        relaunch_after_stop: false,
+        updated_unix_ms: now.unix_ms,
+        ..team
+    };
     draft.record(match there {
         None => Event::TeamCreated(TeamCreated { team: team.into() }),
         Some(_) => Event::TeamChanged(TeamChanged { team: team.into() }),
@@ -486,19 +567,32 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
 /// Records a team's latest launch, and if it is launched again after a stop.
 pub(crate) fn set_launch(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
     if let Some(team) = draft.board().teams.get(name) {
-        let team = Team { launch: Some(launch), relaunch_after_stop: again, ..Team::clone(team) };
+        let team = Team {
+            launch: Some(launch),
+            relaunch_after_stop: again,
+            ..Team::clone(team)
+        };
         draft.record(Event::TeamChanged(TeamChanged { team: team.into() }));
     }
 }
 
 /// Returns the team with this name, unless it was deleted.
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
-    let there = board.teams.get(name).filter(|it| it.deleted_unix_ms.is_none());
-    there.cloned().ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
+    let there = board
+        .teams
+        .get(name)
+        .filter(|it| it.deleted_unix_ms.is_none());
+    there
+        .cloned()
+        .ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
 }
 
 /// Returns the launched members of a running team that can take a mission's tasks.
-pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<Vec<AgentName>, Refusal> {
+pub fn workers(
+    board: &Board,
+    name: &TeamName,
+    project: &ProjectName,
+) -> Result<Vec<AgentName>, Refusal> {
     let team = find(board, name)?;
     if team.project != *project {
         return Err(Refusal::invalid(
@@ -506,7 +600,11 @@ pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<
             "name a team of this project: regatta team list",
         ));
     }
-    let up: Vec<AgentName> = team.workers().into_iter().filter(|it| board.agents.contains_key(it)).collect();
+    let up: Vec<AgentName> = team
+        .workers()
+        .into_iter()
+        .filter(|it| board.agents.contains_key(it))
+        .collect();
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
             format!("team {name} is not up, or none of its members takes tasks"),
@@ -518,73 +616,124 @@ pub fn workers(board: &Board, name: &TeamName, project: &ProjectName) -> Result<
 
 /// Returns the lane policy of a team's project.
 pub fn lane_policy(board: &Board, team: &Team) -> LaneSettings {
-    board.projects.get(&team.project).map(|it| it.settings.lanes.clone()).unwrap_or_default()
+    board
+        .projects
+        .get(&team.project)
+        .map(|it| it.settings.lanes.clone())
+        .unwrap_or_default()
 }
 
 /// Combines all problems of a roster in one refusal.
 pub(crate) fn roster_refusal(objections: &[RosterProblem]) -> Refusal {
     let said: Vec<String> = objections.iter().map(ToString::to_string).collect();
     let hints: BTreeSet<String> = objections.iter().map(RosterProblem::hint).collect();
-    Refusal::invalid(said.join("; "), hints.into_iter().collect::<Vec<_>>().join("; "))
+    Refusal::invalid(
+        said.join("; "),
+        hints.into_iter().collect::<Vec<_>>().join("; "),
+    )
 }
 
 /// Checks a team's project, fields, members and lanes.
 fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     if !board.projects.contains_key(&team.project) {
-        return Err(Refusal::NoSuchProject { project: team.project.clone() });
+        return Err(Refusal::NoSuchProject {
+            project: team.project.clone(),
+        });
     }
     let unknown = std::iter::once((&team.extra, FIELDS))
         .chain(team.roster().map(|member| (&member.extra, &[][..])))
-        .chain(team.environments.values().map(|environment| (&environment.extra, &[][..])));
+        .chain(
+            team.environments
+                .values()
+                .map(|environment| (&environment.extra, &[][..])),
+        );
     for (extra, known) in unknown {
         if let Some(why) = unknown_fields::problem(extra, known) {
-            return Err(Refusal::invalid(format!("team {}: {why}", team.name), "leave that field out"));
+            return Err(Refusal::invalid(
+                format!("team {}: {why}", team.name),
+                "leave that field out",
+            ));
         }
     }
     for member in team.roster() {
         check_member(team, member)?;
     }
     let (lead, members) = team.planned_members();
-    lane::plan(&lead, &members, &lane_policy(board, team)).map(|_| ()).map_err(|it| roster_refusal(&it))
+    lane::plan(&lead, &members, &lane_policy(board, team))
+        .map(|_| ())
+        .map_err(|it| roster_refusal(&it))
 }
 
-/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody knows.
+/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody
+/// knows.
 ///
 /// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept,
 /// because a newer version may have written them. A team that is restored from a backup is not
 /// checked, for the same reason.
 fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
     const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
-    let members = team.roster().map(|member| (format!("member {}", member.name), &member.extra, TeamMember::FIELDS));
-    let environments = team
-        .environments
-        .iter()
-        .map(|(name, environment)| (format!("environment {name}"), &environment.extra, TeamEnvironment::FIELDS));
+    let members = team.roster().map(|member| {
+        (
+            format!("member {}", member.name),
+            &member.extra,
+            TeamMember::FIELDS,
+        )
+    });
+    let environments = team.environments.iter().map(|(name, environment)| {
+        (
+            format!("environment {name}"),
+            &environment.extra,
+            TeamEnvironment::FIELDS,
+        )
+    });
     let own = std::iter::once((format!("team {}", team.name), &team.extra, TEAM_FIELDS));
     for (place, extra, known) in own.chain(members).chain(environments) {
-        for field in extra.keys().filter(|field| !known.contains(&field.as_str())) {
+        for field in extra
+            .keys()
+            .filter(|field| !known.contains(&field.as_str()))
+        {
             if let Some(meant) = spelling::nearest(field, known) {
-                return Err(Refusal::invalid(format!("{place} has no field {field}"), format!("write {meant}")));
+                return Err(Refusal::invalid(
+                    format!("{place} has no field {field}"),
+                    format!("write {meant}"),
+                ));
             }
         }
     }
     let policy = lane_policy(board, team);
-    team.roster().try_for_each(|member| check_provider(team, member, &policy))
+    team.roster()
+        .try_for_each(|member| check_provider(team, member, &policy))
 }
 
 /// Refuses a provider that neither this version nor the project's policy knows, because its lane
 /// could never start.
 fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Result<(), Refusal> {
-    let Some(written) = member.provider.as_deref().filter(|name| !policy.is_known(name)) else { return Ok(()) };
-    let own: Vec<&str> = provider_name::PROVIDERS.iter().map(|(name, _)| *name).collect();
+    let Some(written) = member
+        .provider
+        .as_deref()
+        .filter(|name| !policy.is_known(name))
+    else {
+        return Ok(());
+    };
+    let own: Vec<&str> = provider_name::PROVIDERS
+        .iter()
+        .map(|(name, _)| *name)
+        .collect();
     let hint = match provider_name::nearest(written) {
         Some(meant) => format!("write {meant}; the others are in: regatta provider"),
         None => format!(
-            "it is one of {}; for a provider of your own add a rule to regatta.toml: [lanes.policy] {written} = \"secondary\"",
+            "it is one of {}; for a provider of your own add a rule to regatta.toml: \
+            [lanes.policy] {written} = \"secondary\"",
             own.join(", ")
         ),
     };
-    Err(Refusal::invalid(format!("team {}: the provider of {} is unknown: {written}", team.name, member.name), hint))
+    Err(Refusal::invalid(
+        format!(
+            "team {}: the provider of {} is unknown: {written}",
+            team.name, member.name
+        ),
+        hint,
+    ))
 }
 
 /// Checks the settings of one member.
@@ -592,7 +741,10 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
     let word = |it: &str| {
-        (1..=64).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&it))
+        (1..=64).contains(&it.len())
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.:/@[]".contains(&it))
     };
     for (field, value, longest) in [
         ("provider", &member.provider, 32),
@@ -612,7 +764,10 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     }
     for (field, value) in [("role", &member.role), ("workflow", &member.workflow)] {
         if value.as_ref().is_some_and(|it| it.len() > 16 * 1024) {
-            return bad(format!("the {field} of {name} is longer than 16 KiB"), "put it into a file and name that");
+            return bad(
+                format!("the {field} of {name} is longer than 16 KiB"),
+                "put it into a file and name that",
+            );
         }
     }
     if let Some(cwd) = &member.cwd
@@ -635,8 +790,14 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
             "add it to the team: [environments.NAME]",
         );
     }
-    if member.max_tasks.is_some_and(|it| !(1..=MAX_TASKS).contains(&it)) {
-        return bad(format!("max_tasks of {name} is 1 to 20"), "give a number in that range");
+    if member
+        .max_tasks
+        .is_some_and(|it| !(1..=MAX_TASKS).contains(&it))
+    {
+        return bad(
+            format!("max_tasks of {name} is 1 to 20"),
+            "give a number in that range",
+        );
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::ids::{AgentName, ChannelName, Label, MessageId, Now, ProjectName, Tas
 use crate::lead;
 use crate::project::Project;
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, TaskDuty, EditTask, AssignMode, TaskStatus, Task};
+use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskDuty, TaskStatus};
 
 /// A thread with a question, its answers, and the session with which a follow-up continues.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,16 +93,25 @@ pub(crate) fn add_question(
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
     let asked = format!(
-        "Answer this question about the project. Read the repository as far as it helps; change nothing.\n\
-         The `detail` of your result is your answer, and is posted in the thread: keep it short and to the point.\n\n\
+        "Answer this question about the project. Read the repository as far as it helps; change \
+         nothing.\n\
+         The `detail` of your result is your answer, and is posted in the thread: keep it short \
+         and to the point.\n\n\
          # The question of {}\n{}",
         message.sender, question.text
     );
-    let duty = TaskDuty::Answer { channel: message.channel.clone(), root: message.id };
+    let duty = TaskDuty::Answer {
+        channel: message.channel.clone(),
+        root: message.id,
+    };
     let add = AddTask {
         effort: Some(question.effort.name().into()),
         model: question.model.clone(),
-        ..AddTask::new_report(project.name.clone(), &format!("Answer {}: {}", message.id, question.text), asked)
+        ..AddTask::new_report(
+            project.name.clone(),
+            &format!("Answer {}: {}", message.id, question.text),
+            asked,
+        )
     };
     let task = add_assigned_task(draft, add, duty, None, agent, now)?;
     let thread = QuestionThread {
@@ -114,14 +123,21 @@ pub(crate) fn add_question(
         resume: None,
         closed: question.takes_one_answer,
     };
-    draft.record(Event::MessageThread(MessageThread { project: project.name.clone(), thread }));
+    draft.record(Event::MessageThread(MessageThread {
+        project: project.name.clone(),
+        thread,
+    }));
     Ok(())
 }
 
 /// Returns the open thread to which a message is a reply, if there is one.
 pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&'a QuestionThread> {
     let to = message.reply_to?;
-    project.router_state.threads.iter().find(|it| !it.closed && it.messages.contains(&to))
+    project
+        .router_state
+        .threads
+        .iter()
+        .find(|it| !it.closed && it.messages.contains(&to))
 }
 
 /// Adds a task that answers the next message of a thread. It waits for the previous turn.
@@ -134,25 +150,45 @@ pub(crate) fn follow_up(
 ) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
     let asked = format!(
-        "Answer the next message of the thread that {} began. Change nothing in the repository. The `detail` of your \
+        "Answer the next message of the thread that {} began. Change nothing in the repository. \
+         The `detail` of your \
          result is your answer, and is posted in the thread.\n\n# {} wrote\n{}",
         thread.root, message.sender, message.text
     );
-    let duty = TaskDuty::Answer { channel: message.channel.clone(), root: thread.root };
+    let duty = TaskDuty::Answer {
+        channel: message.channel.clone(),
+        root: thread.root,
+    };
     // The next turn does not wait for a failed one.
     let at_work = |it: &&Arc<Task>| it.status != TaskStatus::NeedsHuman;
-    let before = draft.board().tasks.get(&thread.task).filter(at_work).map(|it| it.id);
+    let before = draft
+        .board()
+        .tasks
+        .get(&thread.task)
+        .filter(at_work)
+        .map(|it| it.id);
     let add = AddTask {
         effort: Some(thread.effort.name().into()),
         model: thread.model.clone(),
         blocked_by: before.into_iter().collect(),
-        ..AddTask::new_report(project.name.clone(), &format!("Answer {}: {}", message.id, message.text), asked)
+        ..AddTask::new_report(
+            project.name.clone(),
+            &format!("Answer {}: {}", message.id, message.text),
+            asked,
+        )
     };
     let resume = thread.resume.clone().filter(|_| before.is_none());
     let task = add_assigned_task(draft, add, duty, resume, agent, now)?;
-    let mut thread = QuestionThread { task, resume: None, ..thread.clone() };
+    let mut thread = QuestionThread {
+        task,
+        resume: None,
+        ..thread.clone()
+    };
     add_message(&mut thread.messages, message.id);
-    draft.record(Event::MessageThread(MessageThread { project: project.name.clone(), thread }));
+    draft.record(Event::MessageThread(MessageThread {
+        project: project.name.clone(),
+        thread,
+    }));
     Ok(())
 }
 
@@ -165,21 +201,35 @@ fn add_message(messages: &mut Vec<MessageId>, id: MessageId) {
 }
 
 /// Adds a task that decides about a message that is not a command.
-pub(crate) fn add_triage(draft: &mut Draft, project: &Project, message: &Message, now: Now) -> Result<(), Refusal> {
+pub(crate) fn add_triage(
+    draft: &mut Draft,
+    project: &Project,
+    message: &Message,
+    now: Now,
+) -> Result<(), Refusal> {
     let agent = answering_agent(draft, project, now)?;
     let asked = format!(
-        "Somebody wrote this message in the project's channel. Decide what should follow from it; change nothing. The \
+        "Somebody wrote this message in the project's channel. Decide what should follow from it; \
+         change nothing. The \
          `detail` of your result is one of these:\n\
          - `answer: ` and the answer, if a few sentences are enough\n\
-         - `task: ` and one line that says what to do, then more lines if needed, if it is one small piece of work\n\
+         - `task: ` and one line that says what to do, then more lines if needed, if it is one \
+         small piece of work\n\
          - `lead: ` and the goal, if it takes several pieces of work that somebody must plan\n\
          - `nothing`, if the message asks for nothing\n\n# {} wrote\n{}",
         message.sender, message.text
     );
-    let duty = TaskDuty::Triage { channel: message.channel.clone(), message: message.id };
+    let duty = TaskDuty::Triage {
+        channel: message.channel.clone(),
+        message: message.id,
+    };
     let add = AddTask {
         effort: Some(QuestionEffort::Low.name().into()),
-        ..AddTask::new_report(project.name.clone(), &format!("Triage {}: {}", message.id, message.text), asked)
+        ..AddTask::new_report(
+            project.name.clone(),
+            &format!("Triage {}: {}", message.id, message.text),
+            asked,
+        )
     };
     add_assigned_task(draft, add, duty, None, agent, now).map(|_| ())
 }
@@ -205,11 +255,24 @@ fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<Age
     let name = lead::base_name(&project.name)?;
     let board = draft.board();
     // If a person added an agent of that name, that agent answers.
-    if board.agents.get(&name).is_some_and(|it| it.derived_from.is_none()) {
+    if board
+        .agents
+        .get(&name)
+        .is_some_and(|it| it.derived_from.is_none())
+    {
         return Ok(name);
     }
     let of = lead::choose_lead(board, project, project.settings.router.agent.clone())?;
-    agent::derive(draft, &of, name.clone(), (Role::Worker, project.settings.router.max_answers.clamp(1, 20)), now)?;
+    agent::derive(
+        draft,
+        &of,
+        name.clone(),
+        (
+            Role::Worker,
+            project.settings.router.max_answers.clamp(1, 20),
+        ),
+        now,
+    )?;
     Ok(name)
 }
 
@@ -221,8 +284,14 @@ pub(crate) fn finish(
     (attempt, result): (&Attempt, Option<&WorkResult>),
     now: Now,
 ) -> Result<Result<(), String>, Refusal> {
-    let detail = result.map(|it| it.detail.as_str()).filter(|it| !it.trim().is_empty());
-    let said = detail.or(task.output.as_deref()).unwrap_or_default().trim().to_owned();
+    let detail = result
+        .map(|it| it.detail.as_str())
+        .filter(|it| !it.trim().is_empty());
+    let said = detail
+        .or(task.output.as_deref())
+        .unwrap_or_default()
+        .trim()
+        .to_owned();
     if said.is_empty() {
         return Ok(Err("it finished without an answer".into()));
     }
@@ -233,17 +302,25 @@ pub(crate) fn finish(
             let thread = find_thread(draft.board(), &task.project, *root).cloned();
             if let Some(mut thread) = thread {
                 add_message(&mut thread.messages, posted);
-                let resume = attempt.session.session_id.is_some().then(|| attempt::resume_point(attempt, true));
+                let resume = attempt
+                    .session
+                    .session_id
+                    .is_some()
+                    .then(|| attempt::resume_point(attempt, true));
                 thread.resume = resume.clone().filter(|_| thread.task == task.id);
                 // The next turn may already be queued.
                 for next in next_turns(draft.board(), task) {
                     task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
                 }
-                draft.record(Event::MessageThread(MessageThread { project: task.project.clone(), thread }));
+                draft.record(Event::MessageThread(MessageThread {
+                    project: task.project.clone(),
+                    thread,
+                }));
             }
         }
         Some(TaskDuty::Triage { channel, message }) => {
-            let settled = apply_triage(draft, task, &attempt.agent, (channel, *message), &said, now);
+            let settled =
+                apply_triage(draft, task, &attempt.agent, (channel, *message), &said, now);
             // A refusal is posted as the answer, because the attempt is over in any case.
             if let Err(refusal) = settled {
                 let text = format!("{}. {}", refusal.message(), refusal.hint());
@@ -278,7 +355,10 @@ fn parse_triage(said: &str) -> TriageDecision<'_> {
         TriageDecision::Task(text)
     } else if let Some(text) = after("lead").or_else(|| after("mission")) {
         TriageDecision::Lead(text)
-    } else if matches!(lower.trim_end_matches('.'), "nothing" | "nothing:" | "ignore") {
+    } else if matches!(
+        lower.trim_end_matches('.'),
+        "nothing" | "nothing:" | "ignore"
+    ) {
         TriageDecision::Nothing
     } else {
         TriageDecision::Answer(said)
@@ -296,7 +376,9 @@ fn apply_triage(
 ) -> Result<(), Refusal> {
     match parse_triage(said) {
         TriageDecision::Nothing => Ok(()),
-        TriageDecision::Answer(text) => post_answer(draft, by, (channel, message), text.to_owned(), now).map(|_| ()),
+        TriageDecision::Answer(text) => {
+            post_answer(draft, by, (channel, message), text.to_owned(), now).map(|_| ())
+        }
         TriageDecision::Task(text) => {
             let id = add_backlog_task(draft, &task.project, text, now)?;
             let text = format!(
@@ -320,7 +402,12 @@ fn apply_triage(
 }
 
 /// Adds a task to the backlog, so that somebody reviews it before it starts.
-pub(crate) fn add_backlog_task(draft: &mut Draft, project: &ProjectName, text: &str, now: Now) -> Result<TaskId, Refusal> {
+pub(crate) fn add_backlog_task(
+    draft: &mut Draft,
+    project: &ProjectName,
+    text: &str,
+    now: Now,
+) -> Result<TaskId, Refusal> {
     let (subject, rest) = text.trim().split_once('\n').unwrap_or((text, ""));
     let add = AddTask {
         issue_type: task::IssueType::Task,
@@ -340,48 +427,105 @@ fn post_answer(
     now: Now,
 ) -> Result<MessageId, Refusal> {
     let labels = vec![Label::new("answer").expect("our own labels are well formed")];
-    let post = PostMessage { channel: channel.clone(), text, labels, reply_to: Some(to) };
+    let post = PostMessage {
+        channel: channel.clone(),
+        text,
+        labels,
+        reply_to: Some(to),
+    };
     bus::post(draft, post, Actor::Agent(by.clone()), now)
 }
 
 /// Returns the remembered thread that began with this message.
-fn find_thread<'a>(board: &'a Board, project: &ProjectName, root: MessageId) -> Option<&'a QuestionThread> {
-    board.projects.get(project)?.router_state.threads.iter().find(|it| it.root == root)
+fn find_thread<'a>(
+    board: &'a Board,
+    project: &ProjectName,
+    root: MessageId,
+) -> Option<&'a QuestionThread> {
+    board
+        .projects
+        .get(project)?
+        .router_state
+        .threads
+        .iter()
+        .find(|it| it.root == root)
 }
 
 /// Returns the tasks of the same thread that wait for this turn.
 fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
-    let Some(TaskDuty::Answer { root, .. }) = &task.duty else { return vec![] };
+    let Some(TaskDuty::Answer { root, .. }) = &task.duty else {
+        return vec![];
+    };
     let same = |it: &&Arc<Task>| matches!(&it.duty, Some(TaskDuty::Answer { root: other, .. }) if other == root);
-    let waiting = board.dependents_of(task.id).into_iter().filter_map(|it| board.tasks.get(&it));
+    let waiting = board
+        .dependents_of(task.id)
+        .into_iter()
+        .filter_map(|it| board.tasks.get(&it));
     waiting.filter(same).cloned().collect()
 }
 
 /// Removes a turn without a result from the blockers of the next turns.
 pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
-    for next in next_turns(draft.board(), task).iter().filter(|it| it.status.is_waiting()) {
-        let blocked_by = next.blocked_by.iter().copied().filter(|it| *it != task.id).collect();
-        task::edit(draft, next.id, EditTask { blocked_by: Some(blocked_by), ..EditTask::default() })?;
+    for next in next_turns(draft.board(), task)
+        .iter()
+        .filter(|it| it.status.is_waiting())
+    {
+        let blocked_by = next
+            .blocked_by
+            .iter()
+            .copied()
+            .filter(|it| *it != task.id)
+            .collect();
+        task::edit(
+            draft,
+            next.id,
+            EditTask {
+                blocked_by: Some(blocked_by),
+                ..EditTask::default()
+            },
+        )?;
     }
     Ok(())
 }
 
 /// Announces that an answer or a triage failed, with the next step for the person who asked.
-pub(crate) fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
+pub(crate) fn on_task_lost(
+    draft: &mut Draft,
+    task: &Task,
+    reason: &str,
+    now: Now,
+) -> Result<(), Refusal> {
     let (channel, to) = match &task.duty {
         Some(TaskDuty::Answer { channel, root }) => (channel.clone(), *root),
         Some(TaskDuty::Triage { channel, message }) => (channel.clone(), *message),
-        Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => return Ok(()),
+        Some(TaskDuty::Lead | TaskDuty::Converse { .. } | TaskDuty::Plan { .. }) | None => {
+            return Ok(());
+        }
     };
     skip_turn(draft, task)?;
-    let again = if draft.board().tasks.get(&task.id).is_some_and(|it| it.status == TaskStatus::NeedsHuman) {
+    let again = if draft
+        .board()
+        .tasks
+        .get(&task.id)
+        .is_some_and(|it| it.status == TaskStatus::NeedsHuman)
+    {
         format!("regatta retry {}", task.id)
     } else {
         "ask again".into()
     };
-    let text = format!("{} gave no answer: {reason}. Next: regatta why {0}, {again}", task.id);
+    let text = format!(
+        "{} gave no answer: {reason}. Next: regatta why {0}, {again}",
+        task.id
+    );
     let labels = vec![Label::new("answer:failed").expect("our own labels are well formed")];
-    bus::post_as_regatta(draft, channel, text.chars().take(2_000).collect(), (labels, Some(to)), now).map(|_| ())
+    bus::post_as_regatta(
+        draft,
+        channel,
+        text.chars().take(2_000).collect(),
+        (labels, Some(to)),
+        now,
+    )
+    .map(|_| ())
 }
 
 #[cfg(test)]
@@ -392,12 +536,21 @@ mod tests {
     fn a_triage_is_read_by_its_first_word_and_other_text_is_an_answer() {
         for (said, verdict) in [
             ("answer: yes", TriageDecision::Answer("yes")),
-            ("Task: Fix the typo\nin README", TriageDecision::Task("Fix the typo\nin README")),
-            ("LEAD : rework the login", TriageDecision::Lead("rework the login")),
+            (
+                "Task: Fix the typo\nin README",
+                TriageDecision::Task("Fix the typo\nin README"),
+            ),
+            (
+                "LEAD : rework the login",
+                TriageDecision::Lead("rework the login"),
+            ),
             ("mission: x", TriageDecision::Lead("x")),
             ("nothing", TriageDecision::Nothing),
             ("Nothing.", TriageDecision::Nothing),
-            ("nothing is wrong with it", TriageDecision::Answer("nothing is wrong with it")),
+            (
+                "nothing is wrong with it",
+                TriageDecision::Answer("nothing is wrong with it"),
+            ),
             ("task:", TriageDecision::Answer("task:")),
             ("tasks are fun", TriageDecision::Answer("tasks are fun")),
             ("Ünïcode: well", TriageDecision::Answer("Ünïcode: well")),

@@ -40,14 +40,23 @@ pub(crate) fn problem(extra: &UnknownFields, known: &[&str]) -> Option<String> {
     if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
         return Some(format!("{name} cannot be set"));
     }
-    let too_deep = extra.iter().find(|(_, value)| !is_within_depth(value, MAX_DEPTH));
+    let too_deep = extra
+        .iter()
+        .find(|(_, value)| !is_within_depth(value, MAX_DEPTH));
     too_deep.map(|(name, _)| format!("{name} is nested deeper than {MAX_DEPTH} levels"))
 }
 
 fn is_within_depth(value: &ExtraValue, depth: usize) -> bool {
     match value {
-        ExtraValue::List(values) => depth > 0 && values.iter().all(|value| is_within_depth(value, depth - 1)),
-        ExtraValue::Table(fields) => depth > 0 && fields.values().all(|value| is_within_depth(value, depth - 1)),
+        ExtraValue::List(values) => {
+            depth > 0 && values.iter().all(|value| is_within_depth(value, depth - 1))
+        }
+        ExtraValue::Table(fields) => {
+            depth > 0
+                && fields
+                    .values()
+                    .all(|value| is_within_depth(value, depth - 1))
+        }
         _ => true,
     }
 }
@@ -81,12 +90,26 @@ mod tests {
 
     #[test]
     fn fields_that_could_not_be_read_back_are_refused_by_name() {
-        let nested = |depth: usize| (0..depth).fold(ExtraValue::Bool(true), |value, _| ExtraValue::List(vec![value]));
+        let nested = |depth: usize| {
+            (0..depth).fold(ExtraValue::Bool(true), |value, _| {
+                ExtraValue::List(vec![value])
+            })
+        };
         let extra = |name: &str, value: ExtraValue| UnknownFields::from([(name.to_owned(), value)]);
-        assert_eq!(problem(&extra("colour", nested(MAX_DEPTH)), &["launch"]), None);
-        assert!(problem(&extra("colour", nested(MAX_DEPTH + 1)), &[]).unwrap().contains("colour is nested deeper"));
+        assert_eq!(
+            problem(&extra("colour", nested(MAX_DEPTH)), &["launch"]),
+            None
+        );
+        assert!(
+            problem(&extra("colour", nested(MAX_DEPTH + 1)), &[])
+                .unwrap()
+                .contains("colour is nested deeper")
+        );
         let table = ExtraValue::Table(extra("x", nested(MAX_DEPTH)));
         assert!(problem(&extra("colour", table), &[]).is_some());
-        assert_eq!(problem(&extra("launch", nested(0)), &["launch"]).unwrap(), "launch cannot be set");
+        assert_eq!(
+            problem(&extra("launch", nested(0)), &["launch"]).unwrap(),
+            "launch cannot be set"
+        );
     }
 }

@@ -40,9 +40,18 @@ pub struct CheckEvidence {
 /// result is named after the task's id, because each run of a plan uses the same plan ids.
 pub(crate) fn result_file_name(task: &Task) -> String {
     let plain = |it: &&String| {
-        !it.starts_with('.') && it.len() <= 100 && it.chars().all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
+        !it.starts_with('.')
+            && it.len() <= 100
+            && it
+                .chars()
+                .all(|it| it.is_ascii_alphanumeric() || "-_.".contains(it))
     };
-    let name = task.alias.as_ref().filter(plain).cloned().unwrap_or_else(|| task.id.to_string());
+    let name = task
+        .alias
+        .as_ref()
+        .filter(plain)
+        .cloned()
+        .unwrap_or_else(|| task.id.to_string());
     format!("{name}.json")
 }
 
@@ -59,31 +68,45 @@ pub(crate) fn escapes_file_path(project: &Project) -> String {
 /// not part of the work.
 pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
     let results = project.settings.run.results.trim_end_matches('/');
-    path == escapes_file_path(project) || path.strip_prefix(results).is_some_and(|rest| rest.starts_with('/'))
+    path == escapes_file_path(project)
+        || path
+            .strip_prefix(results)
+            .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns the place of a file for people: in the checkout if git ignores it there, otherwise under
 /// the data directory.
 fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
     let repo = ProjectRepo::from_project(project);
-    let inside = !path.is_empty() && !path.starts_with('/') && !path.split('/').any(|it| it == ".." || it == ".git");
+    let inside = !path.is_empty()
+        && !path.starts_with('/')
+        && !path.split('/').any(|it| it == ".." || it == ".git");
     if inside {
         match engine.shared.git.is_ignored(&repo, path) {
             Ok(true) if stays_within(&repo.path, path) => return Some(repo.path.join(path)),
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(project = %project.name, "could not find out whether git ignores {path}: {error}")
+                tracing::warn!(project = %project.name, "could not find out whether git ignores \
+                    {path}: {error}")
             }
         }
     }
     let name = Path::new(path).file_name()?;
-    let own = engine.shared.settings.data_dir.as_ref()?.join("results").join(project.name.as_str());
+    let own = engine
+        .shared
+        .settings
+        .data_dir
+        .as_ref()?
+        .join("results")
+        .join(project.name.as_str());
     Some(own.join(name))
 }
 
 /// Returns whether no symbolic link on the way leads out of `top` (S6).
 fn stays_within(top: &Path, path: &str) -> bool {
-    let Ok(real) = top.canonicalize() else { return false };
+    let Ok(real) = top.canonicalize() else {
+        return false;
+    };
     let mut at = top.to_owned();
     for part in Path::new(path).components() {
         at.push(part);
@@ -93,12 +116,23 @@ fn stays_within(top: &Path, path: &str) -> bool {
             Err(_) => break,
         }
     }
-    at.parent().and_then(|it| it.canonicalize().ok()).is_none_or(|it| it.starts_with(&real))
+    at.parent()
+        .and_then(|it| it.canonicalize().ok())
+        .is_none_or(|it| it.starts_with(&real))
 }
 
 /// Writes a result to the place where people look for it, and returns that place.
-pub(crate) fn write_result(engine: &Engine, task: &Task, project: &Project, result: &WorkResult) -> Option<String> {
-    let path = format!("{}/{}", project.settings.run.results.trim_end_matches('/'), format_args!("{}.json", task.id));
+pub(crate) fn write_result(
+    engine: &Engine,
+    task: &Task,
+    project: &Project,
+    result: &WorkResult,
+) -> Option<String> {
+    let path = format!(
+        "{}/{}",
+        project.settings.run.results.trim_end_matches('/'),
+        format_args!("{}.json", task.id)
+    );
     let place = file_for_people(engine, project, &path)?;
     let text = serde_json::to_string_pretty(result).ok()?;
     match write_atomically(&place, format!("{text}\n").as_bytes()) {
@@ -122,9 +156,17 @@ struct EscapeLine<'a> {
 }
 
 /// Appends an escape to the file of escapes, unless the file contains it.
-pub(crate) fn append_escape(engine: &Engine, project: &Project, by: (&Task, AttemptId, &str), finding: &ScopeFinding, wall: u64) {
+pub(crate) fn append_escape(
+    engine: &Engine,
+    project: &Project,
+    by: (&Task, AttemptId, &str),
+    finding: &ScopeFinding,
+    wall: u64,
+) {
     let (task, attempt, worker) = by;
-    let Some(place) = file_for_people(engine, project, &escapes_file_path(project)) else { return };
+    let Some(place) = file_for_people(engine, project, &escapes_file_path(project)) else {
+        return;
+    };
     let line = EscapeLine {
         worker,
         finding: &finding.finding,
@@ -133,7 +175,9 @@ pub(crate) fn append_escape(engine: &Engine, project: &Project, by: (&Task, Atte
         task: task.id.to_string(),
         attempt: attempt.to_string(),
     };
-    let done = serde_json::to_string(&line).map_err(io::Error::other).and_then(|line| append_once(&place, &line));
+    let done = serde_json::to_string(&line)
+        .map_err(io::Error::other)
+        .and_then(|line| append_once(&place, &line));
     if let Err(error) = done {
         tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", place.display());
     }
@@ -155,32 +199,59 @@ pub(crate) fn append_once(place: &Path, line: &str) -> io::Result<()> {
     if let Some(parent) = place.parent() {
         fs::create_dir_all(parent)?;
     }
-    let mut file = fs::OpenOptions::new().create(true).append(true).open(place)?;
-    let gap = if there.is_empty() || there.ends_with('\n') { "" } else { "\n" };
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(place)?;
+    let gap = if there.is_empty() || there.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
     file.write_all(format!("{gap}{line}\n").as_bytes())
 }
 
 /// Writes a file atomically: first under another name beside it, then renamed.
 pub(crate) fn write_atomically(place: &Path, bytes: &[u8]) -> io::Result<()> {
-    let parent = place.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
+    let parent = place
+        .parent()
+        .ok_or_else(|| io::Error::other("the path has no directory"))?;
     fs::create_dir_all(parent)?;
-    let name = place.file_name().ok_or_else(|| io::Error::other("the path has no file name"))?;
+    let name = place
+        .file_name()
+        .ok_or_else(|| io::Error::other("the path has no file name"))?;
     let beside = parent.join(format!(".{}.new", name.to_string_lossy()));
     // A file of this name may be a symbolic link that somebody left.
     drop(fs::remove_file(&beside));
-    fs::OpenOptions::new().write(true).create_new(true).open(&beside)?.write_all(bytes)?;
+    fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&beside)?
+        .write_all(bytes)?;
     fs::rename(&beside, place)
 }
 
 /// Returns the file with the check results of an attempt, if there is a data directory.
 fn evidence_file(engine: &Engine, attempt: AttemptId) -> Option<PathBuf> {
-    Some(engine.shared.settings.data_dir.as_ref()?.join("evidence").join(format!("{attempt}.json")))
+    Some(
+        engine
+            .shared
+            .settings
+            .data_dir
+            .as_ref()?
+            .join("evidence")
+            .join(format!("{attempt}.json")),
+    )
 }
 
 /// Stores the results of the checks of an attempt's work.
 pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, found: &[CheckEvidence]) {
-    let Some(place) = evidence_file(engine, attempt) else { return };
-    let done = serde_json::to_vec(found).map_err(io::Error::other).and_then(|it| write_atomically(&place, &it));
+    let Some(place) = evidence_file(engine, attempt) else {
+        return;
+    };
+    let done = serde_json::to_vec(found)
+        .map_err(io::Error::other)
+        .and_then(|it| write_atomically(&place, &it));
     if let Err(error) = done {
         tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
     }
@@ -188,7 +259,11 @@ pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, found: &[Check
 
 /// Removes the check results that were written at least `older_than` before `today`, and returns
 /// how many it removed.
-pub fn prune_evidence(data_dir: &Path, older_than: Duration, today: SystemTime) -> io::Result<usize> {
+pub fn prune_evidence(
+    data_dir: &Path,
+    older_than: Duration,
+    today: SystemTime,
+) -> io::Result<usize> {
     let entries = match fs::read_dir(data_dir.join("evidence")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -197,7 +272,9 @@ pub fn prune_evidence(data_dir: &Path, older_than: Duration, today: SystemTime) 
     let mut removed = 0;
     for entry in entries {
         let entry = entry?;
-        let age = today.duration_since(entry.metadata()?.modified()?).unwrap_or_default();
+        let age = today
+            .duration_since(entry.metadata()?.modified()?)
+            .unwrap_or_default();
         if age >= older_than {
             fs::remove_file(entry.path())?;
             removed += 1;
@@ -208,10 +285,16 @@ pub fn prune_evidence(data_dir: &Path, older_than: Duration, today: SystemTime) 
 
 /// Returns the results of the checks of an attempt's work in their order, or nothing when no check
 /// ran.
-pub(crate) fn read_evidence(engine: &Engine, attempt: AttemptId) -> Result<Vec<CheckEvidence>, String> {
-    let Some(place) = evidence_file(engine, attempt) else { return Ok(vec![]) };
+pub(crate) fn read_evidence(
+    engine: &Engine,
+    attempt: AttemptId,
+) -> Result<Vec<CheckEvidence>, String> {
+    let Some(place) = evidence_file(engine, attempt) else {
+        return Ok(vec![]);
+    };
     match fs::read(&place) {
-        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|it| format!("{} cannot be read: {it}", place.display())),
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map_err(|it| format!("{} cannot be read: {it}", place.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
         Err(error) => Err(format!("{} cannot be read: {error}", place.display())),
     }
@@ -223,10 +306,14 @@ pub(crate) fn iso8601(wall_ms: u64) -> String {
     // Howard Hinnant's civil-from-days algorithm, for days after 1970.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let part = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * part + 2) / 5 + 1, if part < 10 { part + 3 } else { part - 9 });
+    let (day, month) = (
+        day_of_year - (153 * part + 2) / 5 + 1,
+        if part < 10 { part + 3 } else { part - 9 },
+    );
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3_600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
@@ -260,8 +347,16 @@ mod tests {
             write_atomically(&top.join("evidence").join(name), b"[]").unwrap();
         }
         let old = SystemTime::now() - Duration::from_secs(100);
-        fs::File::options().append(true).open(top.join("evidence/A1.json")).unwrap().set_modified(old).unwrap();
-        assert_eq!(prune_evidence(&top, Duration::from_secs(50), SystemTime::now()).unwrap(), 1);
+        fs::File::options()
+            .append(true)
+            .open(top.join("evidence/A1.json"))
+            .unwrap()
+            .set_modified(old)
+            .unwrap();
+        assert_eq!(
+            prune_evidence(&top, Duration::from_secs(50), SystemTime::now()).unwrap(),
+            1
+        );
         assert!(!top.join("evidence/A1.json").exists() && top.join("evidence/A2.json").exists());
         fs::remove_dir_all(&top).unwrap();
     }

@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use regatta_core::collision_forecast::FoundCollision;
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::{AttemptId, ProjectName};
 use regatta_core::project::Project;
-use regatta_core::collision_forecast::FoundCollision;
 
 use crate::Engine;
 use crate::perform::POLL_INTERVAL;
@@ -27,9 +27,12 @@ pub(crate) fn start(engine: &Engine) {
             let board = it.board();
             last.retain(|name, _| board.projects.contains_key(name));
             for project in board.projects.values() {
-                let every = Duration::from_millis(project.settings.landing.collision_scan_interval.ms());
+                let every =
+                    Duration::from_millis(project.settings.landing.collision_scan_interval.ms());
                 // The first scan comes after one interval, when agents had time to write something.
-                let seen = last.entry(project.name.clone()).or_insert_with(Instant::now);
+                let seen = last
+                    .entry(project.name.clone())
+                    .or_insert_with(Instant::now);
                 if every.is_zero() || seen.elapsed() < every || it.is_stopping() {
                     continue;
                 }
@@ -55,24 +58,39 @@ fn scan_project(engine: &Engine, project: &Project) {
         return;
     }
     let (git, repo) = (&engine.shared.git, ProjectRepo::from_project(project));
-    let found = match git.tip(&repo).and_then(|tip| git.collisions(&repo, &spaces, &tip)) {
+    let found = match git
+        .tip(&repo)
+        .and_then(|tip| git.collisions(&repo, &spaces, &tip))
+    {
         Ok(found) => found,
         Err(error) => {
-            return tracing::debug!(project = %project.name, "could not scan the project for collisions: {error}");
+            return tracing::debug!(project = %project.name, "could not scan the project for \
+                collisions: {error}");
         }
     };
     let found: Vec<FoundCollision> = found
         .into_iter()
         .filter_map(|it| {
             let other = it.other_attempt.map(|it| attempts.get(&it).copied());
-            Some(FoundCollision { one: *attempts.get(&it.attempt)?, other: other.unwrap_or_default(), paths: it.paths })
+            Some(FoundCollision {
+                one: *attempts.get(&it.attempt)?,
+                other: other.unwrap_or_default(),
+                paths: it.paths,
+            })
         })
         .collect();
     if found.is_empty() && project.collision_forecast.collisions.is_empty() {
         return;
     }
-    let command = Command::ReportCollisions { project: project.name.clone(), found };
-    if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+    let command = Command::ReportCollisions {
+        project: project.name.clone(),
+        found,
+    };
+    if let Err(failure) = engine.submit(Request {
+        by: Actor::Regatta,
+        key: None,
+        command,
+    }) {
         tracing::debug!(project = %project.name, "could not report collisions: {failure:?}");
     }
 }

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::perform::{POLL_INTERVAL, block_on_until};
 use crate::start_facts::{self, StartFactsCache};
-use crate::{Engine, CommandFailure};
+use crate::{CommandFailure, Engine};
 
 /// The result of a round of polls.
 enum PollRound {
@@ -59,7 +59,11 @@ pub(crate) fn start(engine: &Engine, mut rings: watch::Receiver<u64>) {
 /// `false` when the engine stops.
 fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) -> bool {
     // A start gate can open without a change of the board.
-    let held = engine.board().missions.values().any(|it| !it.blocking_gates.is_empty());
+    let held = engine
+        .board()
+        .missions
+        .values()
+        .any(|it| !it.blocking_gates.is_empty());
     let again = Instant::now() + start_facts::REFRESH_AFTER;
     loop {
         // A new day has a new budget.
@@ -81,22 +85,50 @@ fn wait_for_change(engine: &Engine, rings: &mut watch::Receiver<u64>, day: u64) 
 fn poll_all(engine: &Engine, board: &Board, scales: &mut StartFactsCache) -> PollRound {
     let mut round = PollRound::Nothing;
     let places = free_machines(board);
-    let all = candidates(board).into_iter().chain(assigned_candidates(board)).chain(member_candidates(board));
-    for Candidate { mission, task, agent } in all {
-        let Some(who) = board.agents.get(&agent) else { continue };
+    let all = candidates(board)
+        .into_iter()
+        .chain(assigned_candidates(board))
+        .chain(member_candidates(board));
+    for Candidate {
+        mission,
+        task,
+        agent,
+    } in all
+    {
+        let Some(who) = board.agents.get(&agent) else {
+            continue;
+        };
         for place in places.iter().filter(|it| it.can_run(who)) {
-            let mut facts = mission.map(|it| scales.facts(engine, board, it)).unwrap_or_default();
+            let mut facts = mission
+                .map(|it| scales.facts(engine, board, it))
+                .unwrap_or_default();
             if let Some(runner) = &place.0 {
                 // The free memory and disk of this machine do not apply to a runner's machine.
-                (facts.memory_mb, facts.disk_mb, facts.runner) = (None, None, Some(runner.name.clone()));
+                (facts.memory_mb, facts.disk_mb, facts.runner) =
+                    (None, None, Some(runner.name.clone()));
             }
-            let may_start = engine.shared.can_start.lock().unwrap_or_else(PoisonError::into_inner);
+            let may_start = engine
+                .shared
+                .can_start
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if !*may_start {
                 return PollRound::Nothing;
             }
-            let poll = PollRequest { mission, task, ..PollRequest::new(agent.clone()) };
-            let command = Command::PollSupervised { poll, facts: Box::new(facts) };
-            match engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+            let poll = PollRequest {
+                mission,
+                task,
+                ..PollRequest::new(agent.clone())
+            };
+            let command = Command::PollSupervised {
+                poll,
+                facts: Box::new(facts),
+            };
+            match engine.submit(Request {
+                by: Actor::Regatta,
+                key: None,
+                command,
+            }) {
                 Ok(reply) if matches!(reply.outcome, CommandOutcome::Polled(Some(_))) => {
                     round = PollRound::Granted;
                     break;
@@ -105,7 +137,9 @@ fn poll_all(engine: &Engine, board: &Board, scales: &mut StartFactsCache) -> Pol
                 Err(CommandFailure::Refused { refusal, .. }) => {
                     tracing::warn!("the board refused a poll: {}", refusal.message())
                 }
-                Err(CommandFailure::Store(_) | CommandFailure::Stopping) => return PollRound::Failed,
+                Err(CommandFailure::Store(_) | CommandFailure::Stopping) => {
+                    return PollRound::Failed;
+                }
             }
         }
     }
@@ -117,16 +151,31 @@ struct FreeMachine(Option<Arc<Runner>>);
 
 impl FreeMachine {
     fn can_run(&self, agent: &Agent) -> bool {
-        self.0.as_ref().map_or(agent.profile.labels.is_empty(), |it| it.can_run(agent))
+        self.0
+            .as_ref()
+            .map_or(agent.profile.labels.is_empty(), |it| it.can_run(agent))
     }
 }
 
 /// Returns the machines with free capacity, the most free one first.
 fn free_machines(board: &Board) -> Vec<FreeMachine> {
-    let here = board.attempts.values().filter(|it| it.runner.is_none() && !it.takes_no_slot).count() as u32;
-    let mut found = vec![(board.limits.max_attempts.saturating_sub(here), FreeMachine(None))];
-    for it in board.runners.values().filter(|it| it.state == runner::RunnerState::Up) {
-        let room = it.max_tasks.saturating_sub(runner::running_attempts(board, &it.name));
+    let here = board
+        .attempts
+        .values()
+        .filter(|it| it.runner.is_none() && !it.takes_no_slot)
+        .count() as u32;
+    let mut found = vec![(
+        board.limits.max_attempts.saturating_sub(here),
+        FreeMachine(None),
+    )];
+    for it in board
+        .runners
+        .values()
+        .filter(|it| it.state == runner::RunnerState::Up)
+    {
+        let room = it
+            .max_tasks
+            .saturating_sub(runner::running_attempts(board, &it.name));
         found.push((room, FreeMachine(Some(it.clone()))));
     }
     // This machine is always included, because leads and answers take no slot.
@@ -143,14 +192,34 @@ const MAX_TASKS_TRIED: usize = 8;
 /// without a mission.
 fn assigned_candidates(board: &Board) -> Vec<Candidate> {
     let mut found = Vec::new();
-    for agent in board.agents.values().filter(|agent| agent.is_run_by_regatta()) {
+    for agent in board
+        .agents
+        .values()
+        .filter(|agent| agent.is_run_by_regatta())
+    {
         if agent::capacity(board, agent).available == 0 {
             continue;
         }
-        let lines = [ReadyFor::Offered(agent.name.clone()), ReadyFor::Agent(agent.name.clone())];
-        let starts = |id: &TaskId| board.tasks.get(id).is_some_and(|task| schedule::starts_by_assignment(board, task));
-        let ready = lines.iter().flat_map(|line| board.ready_for(line)).filter(starts).take(MAX_TASKS_TRIED);
-        found.extend(ready.map(|task| Candidate { mission: None, task: Some(task), agent: agent.name.clone() }));
+        let lines = [
+            ReadyFor::Offered(agent.name.clone()),
+            ReadyFor::Agent(agent.name.clone()),
+        ];
+        let starts = |id: &TaskId| {
+            board
+                .tasks
+                .get(id)
+                .is_some_and(|task| schedule::starts_by_assignment(board, task))
+        };
+        let ready = lines
+            .iter()
+            .flat_map(|line| board.ready_for(line))
+            .filter(starts)
+            .take(MAX_TASKS_TRIED);
+        found.extend(ready.map(|task| Candidate {
+            mission: None,
+            task: Some(task),
+            agent: agent.name.clone(),
+        }));
     }
     found
 }
@@ -160,9 +229,18 @@ fn assigned_candidates(board: &Board) -> Vec<Candidate> {
 fn member_candidates(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, AgentName, TaskId)> = Vec::new();
     for launch in board.launches.values().filter(|it| it.stopping.is_none()) {
-        let pool: Vec<TaskId> = board.ready_for(&ReadyFor::Pool(launch.project.clone())).take(MAX_TASKS_TRIED).collect();
-        for entry in launch.members.iter().filter(|it| it.state == launch::MemberState::Alive) {
-            let Some(agent) = board.agents.get(&entry.agent) else { continue };
+        let pool: Vec<TaskId> = board
+            .ready_for(&ReadyFor::Pool(launch.project.clone()))
+            .take(MAX_TASKS_TRIED)
+            .collect();
+        for entry in launch
+            .members
+            .iter()
+            .filter(|it| it.state == launch::MemberState::Alive)
+        {
+            let Some(agent) = board.agents.get(&entry.agent) else {
+                continue;
+            };
             let room = agent::capacity(board, agent);
             if room.available == 0 {
                 continue;
@@ -170,11 +248,21 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
             let line = ReadyFor::Agent(entry.agent.clone());
             let own = board.ready_for(&line).take(MAX_TASKS_TRIED);
             let shared = pool.iter().copied().filter(|_| !entry.lead);
-            found.extend(own.chain(shared).map(|task| (room.current, entry.agent.clone(), task)));
+            found.extend(
+                own.chain(shared)
+                    .map(|task| (room.current, entry.agent.clone(), task)),
+            );
         }
     }
     found.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
-    found.into_iter().map(|(_, agent, task)| Candidate { mission: None, task: Some(task), agent }).collect()
+    found
+        .into_iter()
+        .map(|(_, agent, task)| Candidate {
+            mission: None,
+            task: Some(task),
+            agent,
+        })
+        .collect()
 }
 
 /// An agent to poll for, with a mission or one task.
@@ -188,9 +276,15 @@ struct Candidate {
 /// busy first, so that work spreads over a mission's agents.
 fn candidates(board: &Board) -> Vec<Candidate> {
     let mut found: Vec<(u32, MissionId, AgentName)> = Vec::new();
-    for mission in board.missions.values().filter(|it| it.state == MissionState::Active) {
+    for mission in board
+        .missions
+        .values()
+        .filter(|it| it.state == MissionState::Active)
+    {
         let waits = |task: &Task| task.status.is_waiting() && task.is_polled();
-        let waiting = board.open_tasks_of(mission.id).any(|(_, id)| board.tasks.get(&id).is_some_and(|it| waits(it)));
+        let waiting = board
+            .open_tasks_of(mission.id)
+            .any(|(_, id)| board.tasks.get(&id).is_some_and(|it| waits(it)));
         if !waiting {
             continue;
         }
@@ -202,7 +296,11 @@ fn candidates(board: &Board) -> Vec<Candidate> {
         }
     }
     found.sort();
-    let workers = found.into_iter().map(|(_, mission, agent)| Candidate { mission: Some(mission), task: None, agent });
+    let workers = found.into_iter().map(|(_, mission, agent)| Candidate {
+        mission: Some(mission),
+        task: None,
+        agent,
+    });
     duty_candidates(board).into_iter().chain(workers).collect()
 }
 
@@ -212,11 +310,24 @@ fn duty_candidates(board: &Board) -> Vec<Candidate> {
     for agent in board.agents.values().filter(|it| it.is_run_by_regatta()) {
         // Only agents that Regatta derived lead and answer. In a conversation the agent itself
         // answers.
-        let ours = |task: &Task| if agent.derived_from.is_some() { !task.is_polled() } else { task.is_conversation() };
+        let ours = |task: &Task| {
+            if agent.derived_from.is_some() {
+                !task.is_polled()
+            } else {
+                task.is_conversation()
+            }
+        };
         let room = agent::capacity(board, agent).available as usize;
         let line = ReadyFor::Agent(agent.name.clone());
-        let due = board.ready_for(&line).filter(|id| board.tasks.get(id).is_some_and(|it| ours(it))).take(room);
-        found.extend(due.map(|task| Candidate { mission: None, task: Some(task), agent: agent.name.clone() }));
+        let due = board
+            .ready_for(&line)
+            .filter(|id| board.tasks.get(id).is_some_and(|it| ours(it)))
+            .take(room);
+        found.extend(due.map(|task| Candidate {
+            mission: None,
+            task: Some(task),
+            agent: agent.name.clone(),
+        }));
     }
     found
 }

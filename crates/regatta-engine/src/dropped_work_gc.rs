@@ -33,12 +33,14 @@ impl Engine {
             let mut here = 0;
             for attempt in git.kept_attempts(&repo).map_err(|it| it.to_string())? {
                 if let Some(proof) = self.prove_dropped(&board, attempt, today_unix_ms)? {
-                    git.forget_dropped(&proof, &repo).map_err(|it| it.to_string())?;
+                    git.forget_dropped(&proof, &repo)
+                        .map_err(|it| it.to_string())?;
                     here += 1;
                 }
             }
             if here > 0 {
-                git.collect_garbage(&repo, &self.landed_commits(project)?, MIN_GARBAGE_AGE).map_err(|it| it.to_string())?;
+                git.collect_garbage(&repo, &self.landed_commits(project)?, MIN_GARBAGE_AGE)
+                    .map_err(|it| it.to_string())?;
             }
             forgotten += here;
         }
@@ -70,18 +72,39 @@ impl Engine {
     /// Proves that an attempt's work was dropped and that its time is up: the attempt has ended, no
     /// other attempt continues it, and its task was cancelled thirty days ago. A cancelled task
     /// cannot be resumed.
-    fn prove_dropped(&self, board: &Board, id: AttemptId, today_unix_ms: u64) -> Result<Option<DroppedProof>, String> {
-        let lives = board.attempts.values().any(|it| it.id == id || it.workspace() == id)
-            || board.tasks.values().any(|it| it.resume.as_ref().is_some_and(|it| it.workspace == id))
-            || board.tasks.values().any(|it| it.submission.as_ref().is_some_and(|it| it.attempt == id));
+    fn prove_dropped(
+        &self,
+        board: &Board,
+        id: AttemptId,
+        today_unix_ms: u64,
+    ) -> Result<Option<DroppedProof>, String> {
+        let lives = board
+            .attempts
+            .values()
+            .any(|it| it.id == id || it.workspace() == id)
+            || board
+                .tasks
+                .values()
+                .any(|it| it.resume.as_ref().is_some_and(|it| it.workspace == id))
+            || board
+                .tasks
+                .values()
+                .any(|it| it.submission.as_ref().is_some_and(|it| it.attempt == id));
         if lives {
             return Ok(None);
         }
         let history = self.history();
-        let Some(attempt) = history.attempt(id).map_err(|it| it.to_string())? else { return Ok(None) };
-        let Some(task) = history.task(attempt.task).map_err(|it| it.to_string())? else { return Ok(None) };
+        let Some(attempt) = history.attempt(id).map_err(|it| it.to_string())? else {
+            return Ok(None);
+        };
+        let Some(task) = history.task(attempt.task).map_err(|it| it.to_string())? else {
+            return Ok(None);
+        };
         let over = attempt.end.is_some() && task.status == TaskStatus::Cancelled;
         let age = today_unix_ms.saturating_sub(task.updated_unix_ms);
-        Ok((over && u128::from(age) >= DROPPED_WORK_RETENTION.as_millis()).then(|| DroppedProof::mint(id)))
+        Ok(
+            (over && u128::from(age) >= DROPPED_WORK_RETENTION.as_millis())
+                .then(|| DroppedProof::mint(id)),
+        )
     }
 }

@@ -46,7 +46,9 @@ impl EffectPool {
         }
         drop(state);
         let it = self.clone();
-        let spawned = std::thread::Builder::new().name("perform".into()).stack_size(STACK_BYTES);
+        let spawned = std::thread::Builder::new()
+            .name("perform".into())
+            .stack_size(STACK_BYTES);
         if let Err(error) = spawned.spawn(move || it.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
             tracing::error!("could not start a thread to perform an effect: {error}");
@@ -87,7 +89,10 @@ impl EffectPool {
                 return None;
             }
             state.idle += 1;
-            let (woken, waited) = self.job_added.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self
+                .job_added
+                .wait_timeout(state, IDLE_TIMEOUT)
+                .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
             if waited.timed_out() && state.queued.is_empty() {
@@ -127,13 +132,19 @@ mod tests {
         ends.iter().for_each(|it| it.recv().unwrap());
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while hands.lock().idle < 8 {
-            assert!(std::time::Instant::now() < deadline, "the threads do not become idle");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the threads do not become idle"
+            );
             std::thread::yield_now();
         }
         assert!(!hands.is_busy());
         let again = tell.clone();
         hands.spawn(move || again.send((9, std::thread::current().id())).unwrap());
-        assert!(first.contains(&told.recv().unwrap().1), "the job did not run on an idle thread");
+        assert!(
+            first.contains(&told.recv().unwrap().1),
+            "the job did not run on an idle thread"
+        );
         hands.end();
     }
 
@@ -146,7 +157,10 @@ mod tests {
         told.recv_timeout(Duration::from_secs(30)).unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
         while hands.is_busy() {
-            assert!(std::time::Instant::now() < deadline, "the job that panicked counts as running");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the job that panicked counts as running"
+            );
             std::thread::yield_now();
         }
         hands.end();

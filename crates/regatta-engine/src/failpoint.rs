@@ -54,8 +54,13 @@ static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
 /// Aborts the program if a test armed this failpoint and its count has come.
 pub fn hit(point: &'static str) {
-    debug_assert!(POINTS.contains(&point) || HOOK_POINTS.contains(&point), "{point} is in neither POINTS nor HOOKS");
-    let Some(armed) = ARMED.get_or_init(read_armed_point) else { return };
+    debug_assert!(
+        POINTS.contains(&point) || HOOK_POINTS.contains(&point),
+        "{point} is in neither POINTS nor HOOKS"
+    );
+    let Some(armed) = ARMED.get_or_init(read_armed_point) else {
+        return;
+    };
     if armed.point == point && armed.hits_left.fetch_sub(1, Ordering::SeqCst) == 1 {
         std::process::abort();
     }
@@ -64,5 +69,8 @@ pub fn hit(point: &'static str) {
 fn read_armed_point() -> Option<Armed> {
     let asked = std::env::var("REGATTA_FAILPOINT").ok()?;
     let (point, nth) = asked.split_once(':').unwrap_or((&asked, "1"));
-    Some(Armed { point: point.to_owned(), hits_left: AtomicU32::new(nth.parse().unwrap_or(1)) })
+    Some(Armed {
+        point: point.to_owned(),
+        hits_left: AtomicU32::new(nth.parse().unwrap_or(1)),
+    })
 }

@@ -7,29 +7,29 @@
 
 pub mod failpoint; // places where a test may abort the program
 pub mod metrics; // counters of the writer
-pub mod timeline_reader; // the board at any revision, and the timeline of a task
 pub mod ports; // the traits through which the engine reaches the world
 pub mod prices; // prices of models
+pub mod timeline_reader; // the board at any revision, and the timeline of a task
 pub mod timer; // the clock and the alarm
 pub mod writer; // decides, commits and answers
 
-mod session_sink; // the engine's side of a program's session
+mod artifacts; // files for people, beside the store
 mod brief; // the prompts of agents
-mod validation; // validates a directory
+mod collision_scan; // searches workspaces for collisions
+mod dispatcher; // the daemon's own runner: polls for the agents whose programs it starts
 mod dropped_work_gc; // deletes work that was dropped long ago
 mod effect_pool; // the thread pool for effects
 mod local_site; // the site on this machine
-mod artifacts; // files for people, beside the store
-mod project_learnings; // learnings of a project
 mod perform; // performs effects
-mod collision_scan; // searches workspaces for collisions
+mod project_learnings; // learnings of a project
 mod redact; // removes secrets from commands
-mod worker_result; // reads a worker's result file
-mod retention_date; // the date by which ages are judged
-mod dispatcher; // the daemon's own runner: polls for the agents whose programs it starts
-mod running_commands; // the user's commands that run now
 pub mod remote_site; // the site on a runner's machine
-mod start_facts; // collects the facts for the start gates
+mod retention_date; // the date by which ages are judged
+mod running_commands; // the user's commands that run now
+mod session_sink; // the engine's side of a program's session
+mod start_facts;
+mod validation; // validates a directory
+mod worker_result; // reads a worker's result file // collects the facts for the start gates
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,19 +46,19 @@ use regatta_core::ids::{AttemptId, CommitId, FiringId, ProjectName, RequestKey, 
 use regatta_core::refusal::Refusal;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
+pub use artifacts::{CheckEvidence, prune_evidence};
 pub use brief::{LEAD_TOOLS, WORKER_TOOLS};
 pub use dropped_work_gc::DROPPED_WORK_RETENTION;
 pub use local_site::LocalSite;
-pub use artifacts::{CheckEvidence, prune_evidence};
 pub use perform::authorship;
 use ports::agents::Agents;
 use ports::git::{Git, ProjectRepo};
-use ports::store::{StoreHistory, Store, UnreadableRow};
+use ports::store::{Store, StoreHistory, UnreadableRow};
 pub use retention_date::retention_date;
 pub use running_commands::{CommandOwner, RunningCommands};
 use timer::{Alarm, Clock, FleetClock};
-use writer::{SubmitResult, LastChanged, WriterMessage, Publishers, Writer};
 pub use writer::{CommandFailure, CommandReply};
+use writer::{LastChanged, Publishers, SubmitResult, Writer, WriterMessage};
 
 /// The time for which [`Engine::end_commands`] waits for a command to end.
 const END_COMMANDS_TIMEOUT: Duration = Duration::from_secs(20);
@@ -208,7 +208,10 @@ struct EngineShared {
 impl Engine {
     /// Loads the board, starts the threads, performs the effects that a crash left undone, and
     /// returns the engine.
-    pub fn start(mut ports: Ports, settings: EngineSettings) -> Result<(Engine, RecoveredState), CommandFailure> {
+    pub fn start(
+        mut ports: Ports,
+        settings: EngineSettings,
+    ) -> Result<(Engine, RecoveredState), CommandFailure> {
         let loaded = ports.store.load()?;
         let recovered = RecoveredState {
             effects: loaded.outbox.len(),
@@ -276,12 +279,14 @@ impl Engine {
             flush_idle_at: None,
         };
         engine.spawn_thread("writer", move || {
-            let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
+            let ended =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
                 // Nothing can be decided or stored any more, so a daemon that stayed up would only
                 // seem to work.
                 tracing::error!(
-                    "the writer thread panicked; the daemon ends, and its next start continues from the store"
+                    "the writer thread panicked; the daemon ends, and its next start continues \
+                    from the store"
                 );
                 std::process::abort();
             }
@@ -292,14 +297,23 @@ impl Engine {
                 let _stopping = notes.blocking_send(WriterMessage::DeadlineReached);
             });
         });
-        let resume = Command::Resume { pid: std::process::id() };
-        if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command: resume }) {
+        let resume = Command::Resume {
+            pid: std::process::id(),
+        };
+        if let Err(failure) = engine.submit(Request {
+            by: Actor::Regatta,
+            key: None,
+            command: resume,
+        }) {
             engine.shutdown(); // no thread outlives a failed start
             return Err(failure);
         }
         perform::start(&engine, effect_receiver);
         let comparing = engine.clone();
-        engine.shared.effect_pool.spawn(move || perform::compare_all_trunks(&comparing));
+        engine
+            .shared
+            .effect_pool
+            .spawn(move || perform::compare_all_trunks(&comparing));
         dispatcher::start(&engine, rings);
         collision_scan::start(&engine);
         Ok((engine, recovered))
@@ -317,14 +331,25 @@ impl Engine {
 
     /// Submits a request together with the effect that it completes. Both are stored in one
     /// transaction.
-    fn submit_with_effect(&self, mut request: Request, performed: Option<EffectKey>) -> SubmitResult {
+    fn submit_with_effect(
+        &self,
+        mut request: Request,
+        performed: Option<EffectKey>,
+    ) -> SubmitResult {
         redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
         self.shared
             .writer
-            .blocking_send(WriterMessage::Submit { request: Box::new(request), completed_effect: performed, precondition: None, answer })
+            .blocking_send(WriterMessage::Submit {
+                request: Box::new(request),
+                completed_effect: performed,
+                precondition: None,
+                answer,
+            })
             .map_err(|_| CommandFailure::Stopping)?;
-        reply.blocking_recv().map_err(|_| CommandFailure::Stopping)?
+        reply
+            .blocking_recv()
+            .map_err(|_| CommandFailure::Stopping)?
     }
 
     /// Submits a request and waits until the answer is durable. Waits when the queue is full.
@@ -334,12 +359,21 @@ impl Engine {
 
     /// Submits a request, which is refused if its subject has changed since a revision that the
     /// caller saw.
-    pub async fn submit_if_unchanged(&self, mut request: Request, unless: Option<writer::Precondition>) -> SubmitResult {
+    pub async fn submit_if_unchanged(
+        &self,
+        mut request: Request,
+        unless: Option<writer::Precondition>,
+    ) -> SubmitResult {
         redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
         self.shared
             .writer
-            .send(WriterMessage::Submit { request: Box::new(request), completed_effect: None, precondition: unless, answer })
+            .send(WriterMessage::Submit {
+                request: Box::new(request),
+                completed_effect: None,
+                precondition: unless,
+                answer,
+            })
             .await
             .map_err(|_| CommandFailure::Stopping)?;
         reply.await.map_err(|_| CommandFailure::Stopping)?
@@ -349,15 +383,39 @@ impl Engine {
     /// caller drops the future.
     pub async fn acquire(&self, by: Actor, key: Option<RequestKey>, ask: Acquire) -> SubmitResult {
         let asked = ask.clone();
-        let mut request = Request { by, key, command: Command::Acquire(ask) };
+        let mut request = Request {
+            by,
+            key,
+            command: Command::Acquire(ask),
+        };
         redact::redact_request(&self.shared.settings.redactor, &mut request);
         let (answer, reply) = oneshot::channel();
-        let note = WriterMessage::Submit { request: Box::new(request), completed_effect: None, precondition: None, answer };
-        self.shared.writer.send(note).await.map_err(|_| CommandFailure::Stopping)?;
-        let mut told = PendingAcquire { engine: self, reply };
-        let reply = (&mut told.reply).await.map_err(|_| CommandFailure::Stopping)??;
-        let CommandOutcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else { return Ok(reply) };
-        let mut place = QueuedWait { engine: self, wait, is_over: false };
+        let note = WriterMessage::Submit {
+            request: Box::new(request),
+            completed_effect: None,
+            precondition: None,
+            answer,
+        };
+        self.shared
+            .writer
+            .send(note)
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
+        let mut told = PendingAcquire {
+            engine: self,
+            reply,
+        };
+        let reply = (&mut told.reply)
+            .await
+            .map_err(|_| CommandFailure::Stopping)??;
+        let CommandOutcome::Claim(Acquired::Waiting { wait, .. }) = reply.outcome else {
+            return Ok(reply);
+        };
+        let mut place = QueuedWait {
+            engine: self,
+            wait,
+            is_over: false,
+        };
         let mut board = self.shared.board.clone();
         loop {
             let now = board.borrow_and_update().clone();
@@ -365,19 +423,40 @@ impl Engine {
                 place.is_over = true;
                 return match now.claims.values().find(|it| it.from_wait == Some(wait)) {
                     Some(claim) => {
-                        let ttl_ms = claim.expires_fleet_ms.map_or(0, |at| at.saturating_sub(self.now().fleet_ms));
-                        let outcome = CommandOutcome::Claim(Acquired::Granted { claim: claim.id, token: claim.token, ttl_ms });
-                        Ok(CommandReply { revision: now.revision, outcome, completed_task: None })
+                        let ttl_ms = claim
+                            .expires_fleet_ms
+                            .map_or(0, |at| at.saturating_sub(self.now().fleet_ms));
+                        let outcome = CommandOutcome::Claim(Acquired::Granted {
+                            claim: claim.id,
+                            token: claim.token,
+                            ttl_ms,
+                        });
+                        Ok(CommandReply {
+                            revision: now.revision,
+                            outcome,
+                            completed_task: None,
+                        })
                     }
                     None => {
                         let draft = regatta_core::board::Draft::new(&now, self.now());
-                        let holders =
-                            regatta_core::claim::conflicting_holders(&draft, &asked.uris, asked.mode, None, self.now());
-                        Err(CommandFailure::Refused { refusal: Refusal::ClaimHeld { holders }, revision: now.revision })
+                        let holders = regatta_core::claim::conflicting_holders(
+                            &draft,
+                            &asked.uris,
+                            asked.mode,
+                            None,
+                            self.now(),
+                        );
+                        Err(CommandFailure::Refused {
+                            refusal: Refusal::ClaimHeld { holders },
+                            revision: now.revision,
+                        })
                     }
                 };
             }
-            board.changed().await.map_err(|_| CommandFailure::Stopping)?;
+            board
+                .changed()
+                .await
+                .map_err(|_| CommandFailure::Stopping)?;
         }
     }
 
@@ -398,7 +477,10 @@ impl Engine {
     }
 
     /// Returns the results of the checks of an attempt's work, in their order.
-    pub fn check_evidence(&self, attempt: regatta_core::ids::AttemptId) -> Result<Vec<CheckEvidence>, String> {
+    pub fn check_evidence(
+        &self,
+        attempt: regatta_core::ids::AttemptId,
+    ) -> Result<Vec<CheckEvidence>, String> {
         artifacts::read_evidence(self, attempt)
     }
 
@@ -458,35 +540,54 @@ impl Engine {
     /// Writes an exact copy of the store. Returns the revision of the copy.
     pub async fn backup(&self, to: PathBuf) -> Result<u64, CommandFailure> {
         let (answer, reply) = oneshot::channel();
-        self.shared.writer.send(WriterMessage::Backup { to, answer }).await.map_err(|_| CommandFailure::Stopping)?;
+        self.shared
+            .writer
+            .send(WriterMessage::Backup { to, answer })
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
         Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
     /// Checks the whole store for damage.
     pub async fn check_store(&self) -> Result<(), CommandFailure> {
         let (answer, reply) = oneshot::channel();
-        self.shared.writer.send(WriterMessage::Check { answer }).await.map_err(|_| CommandFailure::Stopping)?;
+        self.shared
+            .writer
+            .send(WriterMessage::Check { answer })
+            .await
+            .map_err(|_| CommandFailure::Stopping)?;
         Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
     /// Returns whether something may be started. It may not while all attempts are being stopped.
     pub(crate) fn can_start(&self) -> bool {
-        *self.shared.can_start.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .shared
+            .can_start
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether an attempt is being stopped or has ended.
     pub(crate) fn is_ending(&self, attempt: AttemptId) -> bool {
-        self.board().attempts.get(&attempt).is_none_or(|live| live.stopping.is_some())
+        self.board()
+            .attempts
+            .get(&attempt)
+            .is_none_or(|live| live.stopping.is_some())
     }
 
     /// Describes the setup commands, checks or ratchet that run for an attempt.
     pub fn commands_of_attempt(&self, attempt: AttemptId) -> Vec<String> {
-        self.shared.commands.describe_commands_of(CommandOwner::Attempt(attempt))
+        self.shared
+            .commands
+            .describe_commands_of(CommandOwner::Attempt(attempt))
     }
 
     /// Describes the check that the queue runs for a task's work.
     pub fn trial_commands_of_task(&self, task: TaskId) -> Vec<String> {
-        self.shared.commands.describe_commands_of(CommandOwner::Trial(task))
+        self.shared
+            .commands
+            .describe_commands_of(CommandOwner::Trial(task))
     }
 
     /// Returns the tasks for which an after-landing command runs.
@@ -504,7 +605,11 @@ impl Engine {
     /// (P10).
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
         let ran = self.shared.commands.request_end(owner);
-        ran.then(|| self.shared.commands.wait_until_none(owner, END_COMMANDS_TIMEOUT))
+        ran.then(|| {
+            self.shared
+                .commands
+                .wait_until_none(owner, END_COMMANDS_TIMEOUT)
+        })
     }
 
     /// Ends every supervised attempt and every command of the user; the tasks wait again. Returns
@@ -515,15 +620,34 @@ impl Engine {
     pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, CommandFailure> {
         // From here on nothing more starts. The engine itself continues, because it has to stop the
         // attempts.
-        *self.shared.can_start.lock().unwrap_or_else(PoisonError::into_inner) = false;
-        let tasks: Vec<_> = self.board().attempts.values().filter(|it| it.supervised).map(|it| it.task).collect();
+        *self
+            .shared
+            .can_start
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = false;
+        let tasks: Vec<_> = self
+            .board()
+            .attempts
+            .values()
+            .filter(|it| it.supervised)
+            .map(|it| it.task)
+            .collect();
         let mut is_recorded = true;
         for task in tasks {
-            let stop = Command::StopTask { task, reason: reason.to_owned(), pause: false };
-            match self.submit(Request { by: Actor::Regatta, key: None, command: stop }) {
+            let stop = Command::StopTask {
+                task,
+                reason: reason.to_owned(),
+                pause: false,
+            };
+            match self.submit(Request {
+                by: Actor::Regatta,
+                key: None,
+                command: stop,
+            }) {
                 Ok(_) | Err(CommandFailure::Refused { .. }) => {}
                 Err(CommandFailure::Store(error)) => {
-                    tracing::error!(%task, "could not record that the task is stopped; its program is stopped anyway: {error}");
+                    tracing::error!(%task, "could not record that the task is stopped; its \
+                        program is stopped anyway: {error}");
                     is_recorded = false;
                 }
                 Err(other) => return Err(other),
@@ -535,7 +659,11 @@ impl Engine {
         perform::wait_until_stopped(self);
         let left = perform::still_running(self);
         if !left.is_empty() {
-            *self.shared.can_start.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            *self
+                .shared
+                .can_start
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner) = true;
         }
         Ok(left)
     }
@@ -566,7 +694,10 @@ impl Engine {
 
     /// Returns the time that a stopped program has to end by itself.
     pub fn stop_grace(&self) -> Duration {
-        self.shared.settings.stop_grace.unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
+        self.shared
+            .settings
+            .stop_grace
+            .unwrap_or_else(|| Duration::from_millis(self.board().limits.shutdown_ms))
     }
 
     fn is_stopping(&self) -> bool {
@@ -580,14 +711,24 @@ impl Engine {
     /// Reports an effect that was performed and has no other result. The report may be lost in a
     /// crash, because performing the effect again changes nothing.
     fn complete_effect(&self, key: EffectKey) {
-        let _stopping = self.shared.writer.blocking_send(WriterMessage::EffectCompleted { key });
+        let _stopping = self
+            .shared
+            .writer
+            .blocking_send(WriterMessage::EffectCompleted { key });
     }
 }
 
 /// Starts a thread and adds it to `threads`.
-fn spawn_thread_into(threads: &Mutex<Vec<JoinHandle<()>>>, name: &str, work: impl FnOnce() + Send + 'static) {
+fn spawn_thread_into(
+    threads: &Mutex<Vec<JoinHandle<()>>>,
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) {
     // Small stacks, because one thread waits for each running attempt and there may be hundreds.
-    let spawned = std::thread::Builder::new().name(name.to_owned()).stack_size(512 * 1024).spawn(work);
+    let spawned = std::thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(512 * 1024)
+        .spawn(work);
     match spawned {
         Ok(thread) => {
             let mut threads = threads.lock().unwrap_or_else(PoisonError::into_inner);
@@ -624,8 +765,16 @@ struct PendingAcquire<'a> {
 impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
         self.reply.close(); // from here on the writer sees that nobody reads the answer
-        if let Ok(Ok(CommandReply { outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }), .. })) = self.reply.try_recv() {
-            drop(QueuedWait { engine: self.engine, wait, is_over: false });
+        if let Ok(Ok(CommandReply {
+            outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
+            ..
+        })) = self.reply.try_recv()
+        {
+            drop(QueuedWait {
+                engine: self.engine,
+                wait,
+                is_over: false,
+            });
         }
     }
 }
@@ -642,10 +791,20 @@ impl Drop for QueuedWait<'_> {
         if self.is_over {
             return;
         }
-        let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait: self.wait } };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::CancelWait { wait: self.wait },
+        };
         let (answer, _) = oneshot::channel();
-        let note = WriterMessage::Submit { request: Box::new(request), completed_effect: None, precondition: None, answer };
-        if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.writer.try_send(note) {
+        let note = WriterMessage::Submit {
+            request: Box::new(request),
+            completed_effect: None,
+            precondition: None,
+            answer,
+        };
+        if let Err(mpsc::error::TrySendError::Full(note)) = self.engine.shared.writer.try_send(note)
+        {
             // The queue is full, so a thread waits for room to cancel the wait all the same.
             let notes = self.engine.shared.writer.clone();
             self.engine.spawn_thread("cancel-wait", move || {

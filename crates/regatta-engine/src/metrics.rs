@@ -5,8 +5,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The upper bounds of the buckets in microseconds, from a memory file system up to a failing disk.
-pub const BUCKET_BOUNDS_US: [u64; 12] =
-    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000];
+pub const BUCKET_BOUNDS_US: [u64; 12] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000,
+];
 
 /// A histogram of durations.
 #[derive(Debug, Default)]
@@ -19,7 +20,10 @@ impl Histogram {
     /// Counts one duration.
     pub fn observe(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BUCKET_BOUNDS_US.iter().position(|it| us <= *it).unwrap_or(BUCKET_BOUNDS_US.len());
+        let bucket = BUCKET_BOUNDS_US
+            .iter()
+            .position(|it| us <= *it)
+            .unwrap_or(BUCKET_BOUNDS_US.len());
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(us, Relaxed);
     }
@@ -61,19 +65,28 @@ impl WriterMetrics {
     /// Counts a committed batch.
     pub(crate) fn on_commit(&self, took: Duration) {
         self.commits.observe(took);
-        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Counts a failed batch.
     pub(crate) fn on_commit_failed(&self, now: Instant) {
         self.failed.fetch_add(1, Relaxed);
-        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        *self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
     /// Returns whether the store works, as far as is known: the last batch was committed, or its
     /// failure was long ago.
     pub fn is_healthy(&self, now: Instant) -> bool {
-        let failing = *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let failing = *self
+            .last_failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         failing.is_none_or(|it| now.saturating_duration_since(it) > FAILURE_WINDOW)
     }
 }

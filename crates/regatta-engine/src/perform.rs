@@ -12,9 +12,9 @@
 mod attempts; // prepares, runs and stops the programs of attempts
 mod hooks; // runs the commands of hooks
 mod isolation; // checks that an attempt worked in its workspace only
-mod validate_attempt; // captures and validates an attempt's work
 mod landings; // merges, moves the trunk, pushes
 mod teams; // checks which members of a team can be started
+mod validate_attempt; // captures and validates an attempt's work
 pub(crate) mod workspaces; // sets up and removes workspaces
 
 use std::future::Future;
@@ -35,8 +35,11 @@ use crate::local_site::LocalSite;
 use crate::ports::git::{Authorship, ProjectRepo};
 use crate::ports::site::{AttemptSpec, Site};
 use crate::remote_site::RemoteSite;
-use crate::{Engine, CommandFailure};
-pub(crate) use landings::{ValidationSlots, LatestPushes, Releases, compare_project_trunk, compare_all_trunks, compare_trunk_with, landed_since};
+use crate::{CommandFailure, Engine};
+pub(crate) use landings::{
+    LatestPushes, Releases, ValidationSlots, compare_all_trunks, compare_project_trunk,
+    compare_trunk_with, landed_since,
+};
 
 /// The interval at which a thread that waits for a program checks whether the engine stops.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -50,7 +53,9 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     engine.spawn_thread("perform", move || {
         let (sweep, sweeps) = std::sync::mpsc::channel();
         let sweeper = it.clone();
-        it.spawn_thread("sweep", move || workspaces::sweep_workspaces(&sweeper, &sweeps));
+        it.spawn_thread("sweep", move || {
+            workspaces::sweep_workspaces(&sweeper, &sweeps)
+        });
         loop {
             match effects.recv_timeout(POLL_INTERVAL) {
                 Ok((key, effect)) => dispatch(&it, key, effect, &sweep),
@@ -62,7 +67,12 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
 }
 
 /// Performs an effect on a thread of the pool, or queues it for the thread that removes workspaces.
-fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(EffectKey, AttemptId)>) {
+fn dispatch(
+    engine: &Engine,
+    key: EffectKey,
+    effect: Effect,
+    sweep: &Sender<(EffectKey, AttemptId)>,
+) {
     let (it, hands) = (engine.clone(), &engine.shared.effect_pool);
     match effect {
         // Removing a workspace is never urgent and there may be many, so one thread removes them in
@@ -70,29 +80,60 @@ fn dispatch(engine: &Engine, key: EffectKey, effect: Effect, sweep: &Sender<(Eff
         Effect::RemoveWorkspace { attempt } => {
             let _stopping = sweep.send((key, attempt));
         }
-        Effect::RunAttempt { attempt } => hands.spawn(move || attempts::run_attempt(&it, key, attempt)),
+        Effect::RunAttempt { attempt } => {
+            hands.spawn(move || attempts::run_attempt(&it, key, attempt))
+        }
         // A nudge cannot fail and nothing waits for it: the session also looks for new input by
         // itself, at short intervals.
         Effect::Nudge { attempt } => {
-            let runner = it.board().attempts.get(&attempt).and_then(|it| it.runner.clone());
+            let runner = it
+                .board()
+                .attempts
+                .get(&attempt)
+                .and_then(|it| it.runner.clone());
             it.site_of_runner(runner.as_ref()).refresh_input(attempt);
             it.complete_effect(key);
         }
-        Effect::PrepareWorkspace { attempt } => hands.spawn(move || attempts::prepare(&it, key, attempt)),
-        Effect::StopAttempt { attempt } => hands.spawn(move || attempts::stop_attempt(&it, key, attempt)),
-        Effect::Validate { attempt } => hands.spawn(move || validate_attempt::validate(&it, key, attempt)),
-        Effect::TryLanding { landing } => hands.spawn(move || landings::try_landing(&it, key, landing)),
-        Effect::MoveTrunk { landing, fence } => hands.spawn(move || landings::move_trunk(&it, key, landing, fence)),
-        Effect::AfterLanding { project, task, commit } => {
-            let landed = landings::LandedTask { project, task, commit };
+        Effect::PrepareWorkspace { attempt } => {
+            hands.spawn(move || attempts::prepare(&it, key, attempt))
+        }
+        Effect::StopAttempt { attempt } => {
+            hands.spawn(move || attempts::stop_attempt(&it, key, attempt))
+        }
+        Effect::Validate { attempt } => {
+            hands.spawn(move || validate_attempt::validate(&it, key, attempt))
+        }
+        Effect::TryLanding { landing } => {
+            hands.spawn(move || landings::try_landing(&it, key, landing))
+        }
+        Effect::MoveTrunk { landing, fence } => {
+            hands.spawn(move || landings::move_trunk(&it, key, landing, fence))
+        }
+        Effect::AfterLanding {
+            project,
+            task,
+            commit,
+        } => {
+            let landed = landings::LandedTask {
+                project,
+                task,
+                commit,
+            };
             hands.spawn(move || landings::after_landing(&it, key, &landed))
         }
         Effect::RunHook { firing } => hands.spawn(move || hooks::run_hook(&it, key, firing)),
-        Effect::PushTrunk { project, commit } => hands.spawn(move || landings::push_trunk(&it, key, &project, &commit)),
-        Effect::PushBranch { conversation, commit } => {
+        Effect::PushTrunk { project, commit } => {
+            hands.spawn(move || landings::push_trunk(&it, key, &project, &commit))
+        }
+        Effect::PushBranch {
+            conversation,
+            commit,
+        } => {
             hands.spawn(move || landings::push_branch(&it, key, conversation, &commit));
         }
-        Effect::ResolveTeam { launch } => hands.spawn(move || teams::resolve_members(&it, key, launch)),
+        Effect::ResolveTeam { launch } => {
+            hands.spawn(move || teams::resolve_members(&it, key, launch))
+        }
     }
 }
 
@@ -102,7 +143,11 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
         return engine.complete_effect(key);
     }
     loop {
-        let request = Request { by: Actor::Regatta, key: None, command: command.clone() };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: command.clone(),
+        };
         match engine.submit_with_effect(request, Some(key)) {
             Ok(_) | Err(CommandFailure::Stopping) => return,
             // The world moved on before the report came; the effect is completed all the same.
@@ -111,7 +156,8 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
                 return;
             }
             Err(CommandFailure::Store(error)) => {
-                tracing::error!(effect = %key, "could not store the report of an effect, trying again: {error}");
+                tracing::error!(effect = %key, "could not store the report of an effect, trying \
+                    again: {error}");
                 std::thread::sleep(Duration::from_secs(1));
                 if engine.is_stopping() {
                     return;
@@ -134,7 +180,11 @@ impl AttemptContext {
     /// Returns the part of these records that a site needs.
     pub(crate) fn spec(&self) -> AttemptSpec {
         let (attempt, project) = (Attempt::clone(&self.attempt), Project::clone(&self.project));
-        AttemptSpec { attempt, task: self.task.clone(), project }
+        AttemptSpec {
+            attempt,
+            task: self.task.clone(),
+            project,
+        }
     }
 }
 
@@ -158,29 +208,49 @@ impl Engine {
 struct EngineStopped;
 
 /// Returns the records of a live attempt, or `None` when it has ended.
-fn attempt_context(engine: &Engine, id: AttemptId) -> Result<Option<AttemptContext>, EngineStopped> {
+fn attempt_context(
+    engine: &Engine,
+    id: AttemptId,
+) -> Result<Option<AttemptContext>, EngineStopped> {
     let board = engine.board();
-    let Some(attempt) = board.attempts.get(&id).cloned() else { return Ok(None) };
-    let Some(project) = board.projects.get(&attempt.project).cloned() else { return Ok(None) };
+    let Some(attempt) = board.attempts.get(&id).cloned() else {
+        return Ok(None);
+    };
+    let Some(project) = board.projects.get(&attempt.project).cloned() else {
+        return Ok(None);
+    };
     let task = match board.tasks.get(&attempt.task) {
         Some(task) => Some(Task::clone(task)),
         None => ended_task(engine, attempt.task)?,
     };
     let repo = ProjectRepo::from_project(&project);
-    let narrowed = |task: Task| Task { files: task.manifest(), ..task };
-    Ok(task.map(|task| AttemptContext { attempt, task: narrowed(task), project, repo }))
+    let narrowed = |task: Task| Task {
+        files: task.manifest(),
+        ..task
+    };
+    Ok(task.map(|task| AttemptContext {
+        attempt,
+        task: narrowed(task),
+        project,
+        repo,
+    }))
 }
 
 /// Returns the workspace of a live attempt, and makes it first if needed. Returns nothing when the
 /// attempt works on another machine or has no workspace.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
-    let Ok(Some(scene)) = attempt_context(engine, id) else { return Ok(None) };
+    let Ok(Some(scene)) = attempt_context(engine, id) else {
+        return Ok(None);
+    };
     if scene.attempt.runner.is_some() || scene.attempt.no_workspace {
         return Ok(None);
     }
     // The setup commands are performed as an effect, with the attempt's ports, so the caller does
     // not wait for them.
-    LocalSite::new(engine).prepare(&scene.spec()).map(|it| Some(it.path)).map_err(|it| it.to_string())
+    LocalSite::new(engine)
+        .prepare(&scene.spec())
+        .map(|it| Some(it.path))
+        .map_err(|it| it.to_string())
 }
 
 /// Reads a task that has ended while its attempt is still being stopped. Reads again while the
@@ -189,7 +259,9 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped
     loop {
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
-            Err(error) => tracing::error!(task = %id, "could not read an ended task, trying again: {error}"),
+            Err(error) => {
+                tracing::error!(task = %id, "could not read an ended task, trying again: {error}")
+            }
         }
         if engine.is_stopping() {
             return Err(EngineStopped);
@@ -217,32 +289,52 @@ pub fn authorship(task: &Task, agent: &str, wall: u64) -> Authorship {
 /// are to stop.
 pub(crate) fn stop_unrecorded(engine: &Engine) {
     let board = engine.board();
-    for id in board.attempts.values().filter(|it| it.supervised && it.runner.is_none()).map(|it| it.id) {
+    for id in board
+        .attempts
+        .values()
+        .filter(|it| it.supervised && it.runner.is_none())
+        .map(|it| it.id)
+    {
         let stopping = engine.clone();
         engine.shared.effect_pool.spawn(move || {
             if let Err(error) = stopping.shared.agents.stop(id, stopping.stop_grace()) {
-                tracing::error!(attempt = %id, "could not stop the attempt's program or record its end: {error}");
+                tracing::error!(attempt = %id, "could not stop the attempt's program or record \
+                    its end: {error}");
             }
         });
     }
 }
 
-/// Describes the supervised attempts that still have a process, and the user's commands that run. An
-/// attempt on another machine counts as alive until its runner reports its end.
+/// Describes the supervised attempts that still have a process, and the user's commands that run.
+/// An attempt on another machine counts as alive until its runner reports its end.
 pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
-    let is_alive = |attempt: &Attempt| {
-        if attempt.runner.is_some() {
-            return true;
-        }
-        engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
-            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's program runs: {error}");
+    let is_alive =
+        |attempt: &Attempt| {
+            if attempt.runner.is_some() {
+                return true;
+            }
+            engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
+            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's \
+                program runs: {error}");
             true
         })
-    };
+        };
     let board = engine.board();
-    let attempts = board.attempts.values().filter(|attempt| attempt.supervised && is_alive(attempt));
-    let mut left: Vec<String> = attempts.map(|attempt| format!("{} by {}", attempt.id, attempt.agent)).collect();
-    left.extend(engine.shared.commands.all_with_owners().iter().map(|(owner, command)| format!("{command} ({owner})")));
+    let attempts = board
+        .attempts
+        .values()
+        .filter(|attempt| attempt.supervised && is_alive(attempt));
+    let mut left: Vec<String> = attempts
+        .map(|attempt| format!("{} by {}", attempt.id, attempt.agent))
+        .collect();
+    left.extend(
+        engine
+            .shared
+            .commands
+            .all_with_owners()
+            .iter()
+            .map(|(owner, command)| format!("{command} ({owner})")),
+    );
     left
 }
 
@@ -252,12 +344,21 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch_board();
     let deadline = Instant::now() + engine.stop_grace() + Duration::from_secs(10);
-    while board.borrow_and_update().attempts.values().any(|it| it.supervised) && Instant::now() < deadline {
+    while board
+        .borrow_and_update()
+        .attempts
+        .values()
+        .any(|it| it.supervised)
+        && Instant::now() < deadline
+    {
         let can_record = engine.is_healthy() && engine.shared.git.free_disk_mb() != Some(0);
         if !can_record && still_running(engine).is_empty() {
             return;
         }
-        let _changed = block_on_until(board.changed(), deadline.min(Instant::now() + POLL_INTERVAL));
+        let _changed = block_on_until(
+            board.changed(),
+            deadline.min(Instant::now() + POLL_INTERVAL),
+        );
     }
     while !engine.shared.commands.all_with_owners().is_empty() && Instant::now() < deadline {
         std::thread::sleep(POLL_INTERVAL);

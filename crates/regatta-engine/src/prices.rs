@@ -27,8 +27,17 @@ impl ModelPrice {
     /// Returns whether the price can be used: it has a model, and all its numbers are finite and
     /// not negative.
     pub fn is_valid(&self) -> bool {
-        let all = [Some(self.input), Some(self.output), self.cached_input, self.cache_write];
-        !self.model.is_empty() && all.into_iter().flatten().all(|it| it.is_finite() && it >= 0.0)
+        let all = [
+            Some(self.input),
+            Some(self.output),
+            self.cached_input,
+            self.cache_write,
+        ];
+        !self.model.is_empty()
+            && all
+                .into_iter()
+                .flatten()
+                .all(|it| it.is_finite() && it >= 0.0)
     }
 }
 
@@ -61,7 +70,9 @@ pub fn default_prices() -> Vec<ModelPrice> {
 pub fn cost(prices: &[ModelPrice], model: &str, usage: &Usage) -> Option<u64> {
     // Some programs write the provider before the name, or the size of the context window after it.
     let model = model.rsplit('/').next().unwrap_or(model);
-    let price = prices.iter().find(|it| regatta_core::policy::matches_glob(&it.model, model))?;
+    let price = prices
+        .iter()
+        .find(|it| regatta_core::policy::matches_glob(&it.model, model))?;
     let sum = usage.input as f64 * price.input
         + usage.cached_input as f64 * price.cached_input.unwrap_or(price.input / 10.0)
         + usage.cache_write as f64 * price.cache_write.unwrap_or(price.input)
@@ -75,22 +86,65 @@ mod tests {
 
     #[test]
     fn a_known_model_has_a_price_and_an_unknown_one_has_none() {
-        let usage = Usage { input: 1_000, cached_input: 10_000, cache_write: 0, output: 100, micro_usd: None };
-        assert_eq!(cost(&default_prices(), "claude-sonnet-4-5-20250929", &usage), Some(3_000 + 3_000 + 1_500));
-        assert_eq!(cost(&default_prices(), "anthropic/claude-sonnet-4-5", &usage), Some(7_500));
-        assert_eq!(cost(&default_prices(), "gpt-5-mini", &usage), Some(250 + 250 + 200));
-        assert_eq!(cost(&default_prices(), "somebody-elses-model", &usage), None);
+        let usage = Usage {
+            input: 1_000,
+            cached_input: 10_000,
+            cache_write: 0,
+            output: 100,
+            micro_usd: None,
+        };
+        assert_eq!(
+            cost(&default_prices(), "claude-sonnet-4-5-20250929", &usage),
+            Some(3_000 + 3_000 + 1_500)
+        );
+        assert_eq!(
+            cost(&default_prices(), "anthropic/claude-sonnet-4-5", &usage),
+            Some(7_500)
+        );
+        assert_eq!(
+            cost(&default_prices(), "gpt-5-mini", &usage),
+            Some(250 + 250 + 200)
+        );
+        assert_eq!(
+            cost(&default_prices(), "somebody-elses-model", &usage),
+            None
+        );
         assert_eq!(cost(&[], "gpt-5", &usage), None);
     }
 
     #[test]
     fn the_first_matching_price_counts_and_a_price_is_a_finite_number() {
-        let own = ModelPrice { model: "gpt-5*".into(), input: 1.0, output: 2.0, cached_input: None, cache_write: None };
-        let usage = Usage { input: 1_000, cached_input: 10_000, output: 100, ..Usage::default() };
-        assert_eq!(cost(&[vec![own.clone()], default_prices()].concat(), "gpt-5-mini", &usage), Some(1_000 + 1_000 + 200));
+        let own = ModelPrice {
+            model: "gpt-5*".into(),
+            input: 1.0,
+            output: 2.0,
+            cached_input: None,
+            cache_write: None,
+        };
+        let usage = Usage {
+            input: 1_000,
+            cached_input: 10_000,
+            output: 100,
+            ..Usage::default()
+        };
+        assert_eq!(
+            cost(
+                &[vec![own.clone()], default_prices()].concat(),
+                "gpt-5-mini",
+                &usage
+            ),
+            Some(1_000 + 1_000 + 200)
+        );
         assert!(own.is_valid() && default_prices().iter().all(ModelPrice::is_valid));
         for (input, output) in [(-1.0, 0.0), (f64::NAN, 0.0), (0.0, f64::INFINITY)] {
-            assert!(!ModelPrice { input, output, ..own.clone() }.is_valid());
+            assert!(
+                !ModelPrice {
+                    input,
+                    output,
+                    ..own.clone()
+                }
+                .is_valid()
+            );
         }
     }
 }

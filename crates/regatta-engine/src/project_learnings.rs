@@ -27,7 +27,9 @@ const MAX_FILE_BYTES: u64 = 64 * 1024;
 pub(crate) fn all_learnings(engine: &Engine, scene: &AttemptContext) -> Vec<Learning> {
     let mut found = Vec::new();
     for path in &scene.project.settings.knowledge.paths {
-        let plain = Path::new(path).components().all(|it| matches!(it, std::path::Component::Normal(_)));
+        let plain = Path::new(path)
+            .components()
+            .all(|it| matches!(it, std::path::Component::Normal(_)));
         if plain {
             collect_files(&scene.repo.path, &scene.repo.path.join(path), &mut found);
         }
@@ -45,24 +47,53 @@ struct ReportedLearning {
 
 /// Returns the file of a project's reported facts, if there is a data directory.
 fn learnings_file(engine: &Engine, project: &Project) -> Option<PathBuf> {
-    Some(engine.shared.settings.data_dir.as_ref()?.join("learnings").join(format!("{}.jsonl", project.name)))
+    Some(
+        engine
+            .shared
+            .settings
+            .data_dir
+            .as_ref()?
+            .join("learnings")
+            .join(format!("{}.jsonl", project.name)),
+    )
 }
 
 /// Returns the facts that finished tasks reported, newest first.
 fn reported_learnings(engine: &Engine, project: &Project) -> Vec<Learning> {
-    let Some(text) = learnings_file(engine, project).and_then(|it| std::fs::read_to_string(it).ok()) else { return vec![] };
+    let Some(text) =
+        learnings_file(engine, project).and_then(|it| std::fs::read_to_string(it).ok())
+    else {
+        return vec![];
+    };
     let read = |line: &str| serde_json::from_str::<ReportedLearning>(line).ok();
     let newest = text.lines().rev().filter_map(read).take(MAX_FILES);
-    newest.map(|it| Learning { source: format!("reported by {}", it.task), text: it.learning }).collect()
+    newest
+        .map(|it| Learning {
+            source: format!("reported by {}", it.task),
+            text: it.learning,
+        })
+        .collect()
 }
 
 /// Stores the facts that a task reported, for later tasks. A known fact is not stored again.
-pub(crate) fn store_learnings(engine: &Engine, project: &Project, task: &Task, learnings: &[String]) {
-    let Some(place) = learnings_file(engine, project) else { return };
+pub(crate) fn store_learnings(
+    engine: &Engine,
+    project: &Project,
+    task: &Task,
+    learnings: &[String],
+) {
+    let Some(place) = learnings_file(engine, project) else {
+        return;
+    };
     for learning in learnings.iter().filter(|it| !it.trim().is_empty()).take(20) {
         let learning: String = learning.trim().chars().take(2_000).collect();
-        let line = serde_json::to_string(&ReportedLearning { task: task.id.to_string(), learning });
-        let done = line.map_err(std::io::Error::other).and_then(|line| artifacts::append_once(&place, &line));
+        let line = serde_json::to_string(&ReportedLearning {
+            task: task.id.to_string(),
+            learning,
+        });
+        let done = line
+            .map_err(std::io::Error::other)
+            .and_then(|line| artifacts::append_once(&place, &line));
         if let Err(error) = done {
             tracing::warn!(task = %task.id, "could not store a learning of the task: {error}");
         }
@@ -71,10 +102,14 @@ pub(crate) fn store_learnings(engine: &Engine, project: &Project, task: &Task, l
 
 /// Reads the text files below a path, sorted by name. Does not follow links.
 fn collect_files(top: &Path, path: &Path, found: &mut Vec<Learning>) {
-    let Ok(kind) = path.symlink_metadata() else { return };
+    let Ok(kind) = path.symlink_metadata() else {
+        return;
+    };
     if kind.is_dir() {
         let Ok(entries) = path.read_dir() else { return };
-        let mut entries: Vec<PathBuf> = entries.filter_map(|it| it.ok().map(|it| it.path())).collect();
+        let mut entries: Vec<PathBuf> = entries
+            .filter_map(|it| it.ok().map(|it| it.path()))
+            .collect();
         entries.sort();
         for entry in entries {
             if found.len() >= MAX_FILES {
@@ -84,8 +119,11 @@ fn collect_files(top: &Path, path: &Path, found: &mut Vec<Learning>) {
         }
         return;
     }
-    let text =
-        path.extension().is_some_and(|it| ["md", "txt", "json", "jsonl", "toml"].iter().any(|known| it == *known));
+    let text = path.extension().is_some_and(|it| {
+        ["md", "txt", "json", "jsonl", "toml"]
+            .iter()
+            .any(|known| it == *known)
+    });
     if kind.is_file()
         && text
         && kind.len() <= MAX_FILE_BYTES
@@ -111,14 +149,18 @@ pub(crate) fn best_matches(learnings: &[Learning], about: &str, most: usize) -> 
     // The sort is stable, so equal scores keep the order of the files and the same input gives the
     // same briefing.
     scored.sort_by_key(|it| std::cmp::Reverse(it.0));
-    scored.into_iter().take(most).map(|it| it.1.clone()).collect()
+    scored
+        .into_iter()
+        .take(most)
+        .map(|it| it.1.clone())
+        .collect()
 }
 
 /// Returns the significant words of a text in lower case.
 fn significant_words(text: &str) -> HashSet<String> {
     const STOP_WORDS: [&str; 22] = [
-        "the", "and", "for", "with", "that", "this", "from", "into", "are", "not", "you", "its", "was", "has", "have",
-        "all", "but", "can", "src", "when", "must", "should",
+        "the", "and", "for", "with", "that", "this", "from", "into", "are", "not", "you", "its",
+        "was", "has", "have", "all", "but", "can", "src", "when", "must", "should",
     ];
     text.split(|it: char| !it.is_alphanumeric())
         .map(str::to_lowercase)
@@ -132,15 +174,29 @@ mod tests {
 
     #[test]
     fn the_best_matching_learnings_come_first_and_unrelated_ones_are_left_out() {
-        let learning = |from: &str, text: &str| Learning { source: from.into(), text: text.into() };
+        let learning = |from: &str, text: &str| Learning {
+            source: from.into(),
+            text: text.into(),
+        };
         let all = [
             learning("a.md", "tokens expire after an hour"),
             learning("b.md", "login uses tokens and sessions"),
             learning("c.md", "the colour of the button"),
-            learning("d.md", "sessions of the login page, with tokens that expire"),
+            learning(
+                "d.md",
+                "sessions of the login page, with tokens that expire",
+            ),
         ];
-        let names = |about: &str, most| best_matches(&all, about, most).into_iter().map(|it| it.source).collect::<Vec<_>>();
-        assert_eq!(names("Login: expire sessions, refresh tokens", 3), ["d.md", "b.md", "a.md"]);
+        let names = |about: &str, most| {
+            best_matches(&all, about, most)
+                .into_iter()
+                .map(|it| it.source)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            names("Login: expire sessions, refresh tokens", 3),
+            ["d.md", "b.md", "a.md"]
+        );
         assert_eq!(names("Login: expire sessions, refresh tokens", 1), ["d.md"]);
         assert!(names("the and for", 3).is_empty() && names("database", 3).is_empty());
     }

@@ -5,9 +5,9 @@
 //! because events are kept for good. A person's plan is stored as it was typed; prompts and
 //! briefings are redacted when they are made from it.
 
+use regatta_core::agent_protocol::RequestContent;
 use regatta_core::command::{Command, Request};
 use regatta_core::landing::TrialOutcome;
-use regatta_core::agent_protocol::RequestContent;
 
 use crate::RedactFn;
 
@@ -26,7 +26,9 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
         | Command::ContinueWithoutAnswer { assumed: text, .. }
         | Command::FinishMission { report: text, .. }
         | Command::Revise { text, .. } => clean(text),
-        Command::Finish { output, learnings, .. } => output.iter_mut().chain(learnings).for_each(clean),
+        Command::Finish {
+            output, learnings, ..
+        } => output.iter_mut().chain(learnings).for_each(clean),
         Command::GiveUp { reason, .. } => reason.iter_mut().for_each(clean),
         Command::ReportEscape { finding, .. } => clean(&mut finding.finding),
         Command::Acquire(acquire) => clean(&mut acquire.memo),
@@ -38,11 +40,17 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
             // A permission request is shown unchanged, because a person decides about exactly that.
             RequestContent::Permission { .. } => {}
         },
-        Command::ReportTrial { outcome: TrialOutcome::Failed { reason, output, .. }, .. } => {
+        Command::ReportTrial {
+            outcome: TrialOutcome::Failed { reason, output, .. },
+            ..
+        } => {
             clean(reason);
             output.iter_mut().for_each(clean);
         }
-        Command::ReportTrial { outcome: TrialOutcome::Held { reason, .. } | TrialOutcome::CommitFailed { reason }, .. } => clean(reason),
+        Command::ReportTrial {
+            outcome: TrialOutcome::Held { reason, .. } | TrialOutcome::CommitFailed { reason },
+            ..
+        } => clean(reason),
         _ => {}
     }
 }
@@ -62,14 +70,19 @@ mod tests {
     fn commands() -> Vec<Value> {
         let words = format!("words with {SECRET} inside");
         let of_attempt = |command: &str, more: Value| {
-            let mut whole = json!({ "command": command, "task": "T1", "attempt": "A1", "token": 1 });
-            whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let mut whole =
+                json!({ "command": command, "task": "T1", "attempt": "A1", "token": 1 });
+            whole
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             whole
         };
         let post = json!({ "channel": "dev", "text": words, "labels": [], "reply_to": null });
         let mut posted = post.clone();
         posted["command"] = json!("post");
-        let tried = |found: Value| json!({ "command": "report_tried", "landing": "L1", "found": found });
+        let tried =
+            |found: Value| json!({ "command": "report_tried", "landing": "L1", "found": found });
         let question = json!({ "id": "1", "want": "question", "text": words, "choices": [words] });
         vec![
             posted,
@@ -79,7 +92,10 @@ mod tests {
             of_attempt("ask", json!({ "ask": question })),
             of_attempt("go_on", json!({ "approval": "Q1", "assumed": words })),
             of_attempt("progress", json!({ "text": words })),
-            of_attempt("report_escape", json!({ "finding": { "finding": words, "suggested_files": [] } })),
+            of_attempt(
+                "report_escape",
+                json!({ "finding": { "finding": words, "suggested_files": [] } }),
+            ),
             of_attempt("finish", json!({ "output": words, "learnings": [words] })),
             of_attempt("give_up", json!({ "reason": words })),
             of_attempt("finish_mission", json!({ "report": words })),
@@ -96,12 +112,19 @@ mod tests {
     fn s4_every_command_with_text_is_redacted() {
         let redact = RedactFn(Arc::new(|text| text.replace(SECRET, "[redacted]")));
         for sent in commands() {
-            let command: Command =
-                serde_json::from_value(sent.clone()).unwrap_or_else(|error| panic!("{sent}: {error}"));
-            let mut request = Request { by: Actor::Regatta, key: None, command };
+            let command: Command = serde_json::from_value(sent.clone())
+                .unwrap_or_else(|error| panic!("{sent}: {error}"));
+            let mut request = Request {
+                by: Actor::Regatta,
+                key: None,
+                command,
+            };
             redact_request(&redact, &mut request);
             let kept = serde_json::to_string(&request.command).unwrap();
-            assert!(kept.contains("words with [redacted] inside") && !kept.contains(SECRET), "{kept}");
+            assert!(
+                kept.contains("words with [redacted] inside") && !kept.contains(SECRET),
+                "{kept}"
+            );
         }
     }
 }

@@ -12,10 +12,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use regatta_core::agent_protocol::AgentEvent;
 use regatta_core::ids::{AttemptId, RunnerName};
 use regatta_core::refusal::Refusal;
 use regatta_core::runner;
-use regatta_core::agent_protocol::AgentEvent;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,10 +24,13 @@ use tokio::sync::watch;
 use crate::Engine;
 use crate::artifacts::CheckEvidence;
 use crate::perform::POLL_INTERVAL;
-use crate::ports::agents::{AgentError, SessionSink, Exit, ProgramLaunch, ProcessState, StartOutcome, DriverVerdict, SessionInput};
+use crate::ports::agents::{
+    AgentError, DriverVerdict, Exit, ProcessState, ProgramLaunch, SessionInput, SessionSink,
+    StartOutcome,
+};
 use crate::ports::git::{Authorship, Capture, ProjectRepo, Workspace};
-use crate::ports::site::{WorkerReport, AttemptSpec, Site, SiteError};
-use crate::running_commands::{CommandOwner, CommandEntry};
+use crate::ports::site::{AttemptSpec, Site, SiteError, WorkerReport};
+use crate::running_commands::{CommandEntry, CommandOwner};
 
 /// A request to a runner. Each is one method of [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,15 +167,26 @@ impl RunnerCallTable {
     /// Creates the table. `revision` is the board's at the start, which makes the numbers higher
     /// than those of the last start.
     pub(crate) fn new(revision: u64) -> RunnerCallTable {
-        let state = State { last_id: revision << 24, ..State::default() };
-        RunnerCallTable { state: Mutex::new(state), notifier: watch::Sender::new(0) }
+        let state = State {
+            last_id: revision << 24,
+            ..State::default()
+        };
+        RunnerCallTable {
+            state: Mutex::new(state),
+            notifier: watch::Sender::new(0),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn open(&self, runner: &RunnerName, ask: RunnerRequest, answer: Option<mpsc::Sender<CallMessage>>) -> u64 {
+    fn open(
+        &self,
+        runner: &RunnerName,
+        ask: RunnerRequest,
+        answer: Option<mpsc::Sender<CallMessage>>,
+    ) -> u64 {
         let mut state = self.lock();
         if let RunnerRequest::UpdateInput { attempt, .. } = &ask {
             // Only the last input counts.
@@ -183,7 +197,13 @@ impl RunnerCallTable {
         }
         state.last_id += 1;
         let id = state.last_id;
-        state.open.insert((runner.clone(), id), OpenCall { ask, waiter: answer });
+        state.open.insert(
+            (runner.clone(), id),
+            OpenCall {
+                ask,
+                waiter: answer,
+            },
+        );
         drop(state);
         self.notifier.send_modify(|it| *it += 1);
         id
@@ -196,13 +216,26 @@ impl RunnerCallTable {
     fn open_after(&self, runner: &RunnerName, after: u64) -> Vec<RunnerCall> {
         let state = self.lock();
         let range = (runner.clone(), after.saturating_add(1))..=(runner.clone(), u64::MAX);
-        state.open.range(range).take(64).map(|(key, it)| RunnerCall { id: key.1, ask: it.ask.clone() }).collect()
+        state
+            .open
+            .range(range)
+            .take(64)
+            .map(|(key, it)| RunnerCall {
+                id: key.1,
+                ask: it.ask.clone(),
+            })
+            .collect()
     }
 }
 
 impl Engine {
     /// Returns the open calls to a runner after the last one that it has seen.
-    pub fn runner_calls(&self, name: &RunnerName, session: u64, after: u64) -> Result<Vec<RunnerCall>, Refusal> {
+    pub fn runner_calls(
+        &self,
+        name: &RunnerName,
+        session: u64,
+        after: u64,
+    ) -> Result<Vec<RunnerCall>, Refusal> {
         runner::require_session(&self.board(), name, session)?;
         Ok(self.shared.runner_calls.open_after(name, after))
     }
@@ -213,9 +246,20 @@ impl Engine {
     }
 
     /// Accepts a runner's answer. An answer for which nobody waits any more changes nothing.
-    pub fn on_runner_answer(&self, name: &RunnerName, session: u64, id: u64, answer: CallAnswer) -> Result<(), Refusal> {
+    pub fn on_runner_answer(
+        &self,
+        name: &RunnerName,
+        session: u64,
+        id: u64,
+        answer: CallAnswer,
+    ) -> Result<(), Refusal> {
         runner::require_session(&self.board(), name, session)?;
-        if let Some(waiting) = self.shared.runner_calls.close(name, id).and_then(|it| it.waiter) {
+        if let Some(waiting) = self
+            .shared
+            .runner_calls
+            .close(name, id)
+            .and_then(|it| it.waiter)
+        {
             let _gone = waiting.send(CallMessage::Answered(answer));
         }
         Ok(())
@@ -231,9 +275,15 @@ impl Engine {
         words: SessionEvents,
     ) -> Result<bool, Refusal> {
         runner::require_session(&self.board(), name, session)?;
-        let own = self.board().attempts.get(&attempt).is_some_and(|it| it.runner.as_ref() == Some(name));
+        let own = self
+            .board()
+            .attempts
+            .get(&attempt)
+            .is_some_and(|it| it.runner.as_ref() == Some(name));
         let desk = self.shared.runner_calls.lock().sinks.get(&attempt).cloned();
-        let (Some(desk), true) = (desk, own) else { return Ok(false) };
+        let (Some(desk), true) = (desk, own) else {
+            return Ok(false);
+        };
         let (heard, hears) = mpsc::channel();
         Ok(desk.send(CallMessage::Events(words, heard)).is_ok() && hears.recv().is_ok())
     }
@@ -247,7 +297,10 @@ pub(crate) struct RemoteSite {
 
 impl RemoteSite {
     pub(crate) fn new(engine: &Engine, runner: RunnerName) -> RemoteSite {
-        RemoteSite { engine: engine.clone(), runner }
+        RemoteSite {
+            engine: engine.clone(),
+            runner,
+        }
     }
 
     /// Returns why waiting for the runner is useless, if it is.
@@ -256,7 +309,10 @@ impl RemoteSite {
             return Some("the daemon is stopping".into());
         }
         let board = self.engine.board();
-        let there = board.runners.get(&self.runner).is_some_and(|it| it.is_present());
+        let there = board
+            .runners
+            .get(&self.runner)
+            .is_some_and(|it| it.is_present());
         (!there).then(|| format!("the runner {} is not connected", self.runner))
     }
 
@@ -283,22 +339,34 @@ impl RemoteSite {
     /// dropped.
     fn register_commands(&self, order: &AttemptSpec, commands: &str) -> CommandEntry<'_> {
         let what = format!("{commands}, on the runner {}", self.runner);
-        self.engine.shared.commands.register(CommandOwner::Attempt(order.attempt.id), &what)
+        self.engine
+            .shared
+            .commands
+            .register(CommandOwner::Attempt(order.attempt.id), &what)
     }
 
     fn call_agents<T: DeserializeOwned>(&self, ask: RunnerRequest) -> Result<T, AgentError> {
-        self.call(ask).map_err(|error| self.runner_error(error.reason))
+        self.call(ask)
+            .map_err(|error| self.runner_error(error.reason))
     }
 
     /// Returns the fault of the repository on this machine that keeps a runner from fetching it, if
     /// that is the cause. The runner itself only learns that the fetch failed.
     fn local_repo_fault(&self, order: &AttemptSpec) -> Option<SiteError> {
-        let error = self.engine.shared.git.compare_trunk(&ProjectRepo::from_project(&order.project), &[]).err()?;
+        let error = self
+            .engine
+            .shared
+            .git
+            .compare_trunk(&ProjectRepo::from_project(&order.project), &[])
+            .err()?;
         Some(SiteError::from(error)).filter(|error| error.fault.is_some())
     }
 
     fn runner_error(&self, what: String) -> AgentError {
-        AgentError { message: what, hint: format!("look at the runner {}: regatta runner list", self.runner) }
+        AgentError {
+            message: what,
+            hint: format!("look at the runner {}: regatta runner list", self.runner),
+        }
     }
 }
 
@@ -313,17 +381,35 @@ fn boxed_spec(order: &AttemptSpec) -> Box<AttemptSpec> {
 
 impl Site for RemoteSite {
     fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String> {
-        self.call(RunnerRequest::PortsInUse { ports: ports.to_vec() }).map_err(String::from)
+        self.call(RunnerRequest::PortsInUse {
+            ports: ports.to_vec(),
+        })
+        .map_err(String::from)
     }
 
-    fn make_ready(&self, order: &AttemptSpec, ports: &[(String, String)]) -> Result<Workspace, SiteError> {
+    fn make_ready(
+        &self,
+        order: &AttemptSpec,
+        ports: &[(String, String)],
+    ) -> Result<Workspace, SiteError> {
         let _entry = self.register_commands(order, "its setup commands");
-        let ready = self.call(RunnerRequest::MakeReady { order: boxed_spec(order), ports: ports.to_vec() });
-        ready.map_err(|error: SiteError| self.local_repo_fault(order).filter(|_| error.fault.is_none()).unwrap_or(error))
+        let ready = self.call(RunnerRequest::MakeReady {
+            order: boxed_spec(order),
+            ports: ports.to_vec(),
+        });
+        ready.map_err(|error: SiteError| {
+            self.local_repo_fault(order)
+                .filter(|_| error.fault.is_none())
+                .unwrap_or(error)
+        })
     }
 
     fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String> {
-        self.call(RunnerRequest::WriteBriefing { order: boxed_spec(order), briefing: briefing.map(str::to_owned) }).map_err(String::from)
+        self.call(RunnerRequest::WriteBriefing {
+            order: boxed_spec(order),
+            briefing: briefing.map(str::to_owned),
+        })
+        .map_err(String::from)
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
@@ -331,14 +417,24 @@ impl Site for RemoteSite {
     }
 
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
-        self.call_agents(RunnerRequest::Start { launch: Box::new(launch.clone()) })
+        self.call_agents(RunnerRequest::Start {
+            launch: Box::new(launch.clone()),
+        })
     }
 
-    fn attend(&self, attempt: AttemptId, desk: &dyn SessionSink) -> Result<Option<DriverVerdict>, AgentError> {
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError> {
         let (sender, words) = mpsc::channel();
         let calls = &self.engine.shared.runner_calls;
         calls.lock().sinks.insert(attempt, sender.clone());
-        let id = calls.open(&self.runner, RunnerRequest::Attend { attempt }, Some(sender));
+        let id = calls.open(
+            &self.runner,
+            RunnerRequest::Attend { attempt },
+            Some(sender),
+        );
         let mut sent = None;
         let ended = loop {
             if !desk.should_continue() {
@@ -347,16 +443,31 @@ impl Site for RemoteSite {
             if let Some(why) = self.unreachable_reason() {
                 break Err(self.runner_error(why));
             }
-            let session = self.engine.board().runners.get(&self.runner).map(|it| it.session);
-            let silence_ms = u64::try_from(desk.silence_threshold().as_millis()).unwrap_or(u64::MAX);
+            let session = self
+                .engine
+                .board()
+                .runners
+                .get(&self.runner)
+                .map(|it| it.session);
+            let silence_ms =
+                u64::try_from(desk.silence_threshold().as_millis()).unwrap_or(u64::MAX);
             let wanted = (session, desk.desired_input(), silence_ms);
             if sent.as_ref() != Some(&wanted) {
-                calls.open(&self.runner, RunnerRequest::UpdateInput { attempt, wishes: wanted.1.clone(), silence_ms }, None);
+                calls.open(
+                    &self.runner,
+                    RunnerRequest::UpdateInput {
+                        attempt,
+                        wishes: wanted.1.clone(),
+                        silence_ms,
+                    },
+                    None,
+                );
                 sent = Some(wanted);
             }
             match words.recv_timeout(POLL_INTERVAL) {
                 Ok(CallMessage::Answered(answer)) => {
-                    break parse_answer::<Option<DriverVerdict>>(answer).map_err(|error| self.runner_error(error.reason));
+                    break parse_answer::<Option<DriverVerdict>>(answer)
+                        .map_err(|error| self.runner_error(error.reason));
                 }
                 Ok(CallMessage::Events(words, heard)) => {
                     for (n, said) in words.events {
@@ -387,12 +498,18 @@ impl Site for RemoteSite {
     }
 
     fn read_report(&self, order: &AttemptSpec) -> Result<WorkerReport, String> {
-        self.call(RunnerRequest::ReadReport { order: boxed_spec(order) }).map_err(String::from)
+        self.call(RunnerRequest::ReadReport {
+            order: boxed_spec(order),
+        })
+        .map_err(String::from)
     }
 
     /// By now the runner has pushed the capture. Only what arrived in the vault counts.
     fn capture(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
-        let said: Capture = self.call(RunnerRequest::Capture { order: boxed_spec(order), authorship: authorship.clone() })?;
+        let said: Capture = self.call(RunnerRequest::Capture {
+            order: boxed_spec(order),
+            authorship: authorship.clone(),
+        })?;
         let repo = ProjectRepo::from_project(&order.project);
         let (git, of) = (&self.engine.shared.git, order.attempt.workspace());
         let kept = git.captured(&repo, of).map_err(|it| it.to_string())?;
@@ -401,36 +518,57 @@ impl Site for RemoteSite {
                 let base = kept.base.clone();
                 let known = match &order.task.fixup {
                     Some(fixup) => git.recognise_fixup(&repo, of, &base, fixup),
-                    None => git.tip(&repo).and_then(|tip| git.contains(&repo, &tip, &base)),
+                    None => git
+                        .tip(&repo)
+                        .and_then(|tip| git.contains(&repo, &tip, &base)),
                 };
                 if known.map_err(|it| it.to_string())? {
                     return Ok(kept);
                 }
-                Err(format!("the runner worked on {base}, which is not the base that it was given").into())
+                Err(
+                    format!("the runner worked on {base}, which is not the base that it was given")
+                        .into(),
+                )
             }
-            Some(kept) => Err(format!("the runner captured {}, but pushed {}", said.commit, kept.commit).into()),
+            Some(kept) => Err(format!(
+                "the runner captured {}, but pushed {}",
+                said.commit, kept.commit
+            )
+            .into()),
             None => Err(format!("the runner captured {}, but pushed nothing", said.commit).into()),
         }
     }
 
     fn run_checks(&self, order: &AttemptSpec) -> Result<Vec<CheckEvidence>, String> {
         let _entry = self.register_commands(order, "its checks");
-        self.call(RunnerRequest::RunChecks { order: boxed_spec(order) }).map_err(String::from)
+        self.call(RunnerRequest::RunChecks {
+            order: boxed_spec(order),
+        })
+        .map_err(String::from)
     }
 
     fn run_ratchet(&self, order: &AttemptSpec) -> Result<Option<String>, String> {
         let ratchet = order.task.ratchet.as_ref();
-        let _entry = ratchet.map(|argv| self.register_commands(order, &format!("ratchet `{}`", argv.join(" "))));
-        self.call(RunnerRequest::RunRatchet { order: boxed_spec(order) }).map_err(String::from)
+        let _entry = ratchet
+            .map(|argv| self.register_commands(order, &format!("ratchet `{}`", argv.join(" "))));
+        self.call(RunnerRequest::RunRatchet {
+            order: boxed_spec(order),
+        })
+        .map_err(String::from)
     }
 
     fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
         if !self.engine.board().runners.contains_key(&self.runner) {
             let id = order.attempt.id;
-            tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the runner {}, which was removed", self.runner);
+            tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the \
+                runner {}, which was removed", self.runner);
             return Ok(());
         }
-        self.call(RunnerRequest::RemoveWorkspace { order: boxed_spec(order), authorship: authorship.clone() }).map_err(String::from)
+        self.call(RunnerRequest::RemoveWorkspace {
+            order: boxed_spec(order),
+            authorship: authorship.clone(),
+        })
+        .map_err(String::from)
     }
 
     fn working_dir(&self, _order: &AttemptSpec) -> Option<PathBuf> {

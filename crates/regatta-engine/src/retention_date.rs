@@ -36,11 +36,22 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-    let now = ClockReading { date_unix_ms: clock.unix_ms(), boot_clock_ms: clock.steady_ms(), boot_id };
+    let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned();
+    let now = ClockReading {
+        date_unix_ms: clock.unix_ms(),
+        boot_clock_ms: clock.steady_ms(),
+        boot_id,
+    };
     let mark = advance(last.as_ref(), now);
     let beside = file.with_extension("new");
-    let mut new = fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+    let mut new = fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&beside)?;
     new.write_all(&serde_json::to_vec(&mark)?)?;
     fs::rename(&beside, &file)?;
     Ok(mark.date_unix_ms)
@@ -50,10 +61,16 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
 /// `last`.
 fn advance(last: Option<&ClockReading>, now: ClockReading) -> ClockReading {
     let Some(last) = last else { return now };
-    let passed_ms =
-        if last.boot_id == now.boot_id { now.boot_clock_ms.saturating_sub(last.boot_clock_ms) } else { MAX_GAP_MS };
+    let passed_ms = if last.boot_id == now.boot_id {
+        now.boot_clock_ms.saturating_sub(last.boot_clock_ms)
+    } else {
+        MAX_GAP_MS
+    };
     let latest = last.date_unix_ms.saturating_add(passed_ms);
-    ClockReading { date_unix_ms: now.date_unix_ms.min(latest), ..now }
+    ClockReading {
+        date_unix_ms: now.date_unix_ms.min(latest),
+        ..now
+    }
 }
 
 #[cfg(test)]
@@ -72,13 +89,33 @@ mod tests {
         };
         let last = mark(1_000 * DAY, 500, "a");
         for (now, expected, why) in [
-            (mark(1_000 * DAY + 7, 507, "a"), 1_000 * DAY + 7, "time passes"),
-            (mark(1_400 * DAY, 507, "a"), 1_000 * DAY + 7, "the date is set a year ahead"),
+            (
+                mark(1_000 * DAY + 7, 507, "a"),
+                1_000 * DAY + 7,
+                "time passes",
+            ),
+            (
+                mark(1_400 * DAY, 507, "a"),
+                1_000 * DAY + 7,
+                "the date is set a year ahead",
+            ),
             (mark(600 * DAY, 507, "a"), 600 * DAY, "the date is set back"),
-            (mark(1_000 * DAY + 9, 100, "b"), 1_000 * DAY + 9, "a quick reboot"),
-            (mark(1_400 * DAY, 100, "b"), 1_001 * DAY, "a reboot with a wrong date"),
+            (
+                mark(1_000 * DAY + 9, 100, "b"),
+                1_000 * DAY + 9,
+                "a quick reboot",
+            ),
+            (
+                mark(1_400 * DAY, 100, "b"),
+                1_001 * DAY,
+                "a reboot with a wrong date",
+            ),
         ] {
-            assert_eq!(advance(Some(&last), now.clone()).date_unix_ms, expected, "{why}");
+            assert_eq!(
+                advance(Some(&last), now.clone()).date_unix_ms,
+                expected,
+                "{why}"
+            );
         }
         assert_eq!(advance(None, last.clone()), last, "nothing is known yet");
     }
@@ -96,10 +133,19 @@ mod tests {
         }
         let dir = std::env::temp_dir().join(format!("regatta-retention-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        assert_eq!(retention_date(&dir, &ManualClock(10, 100 * DAY)).unwrap(), 100 * DAY);
-        assert_eq!(retention_date(&dir, &ManualClock(20, 900 * DAY)).unwrap(), 100 * DAY + 10);
+        assert_eq!(
+            retention_date(&dir, &ManualClock(10, 100 * DAY)).unwrap(),
+            100 * DAY
+        );
+        assert_eq!(
+            retention_date(&dir, &ManualClock(20, 900 * DAY)).unwrap(),
+            100 * DAY + 10
+        );
         fs::write(dir.join("retention_date.json"), "{").unwrap();
-        assert_eq!(retention_date(&dir, &ManualClock(30, 100 * DAY)).unwrap(), 100 * DAY);
+        assert_eq!(
+            retention_date(&dir, &ManualClock(30, 100 * DAY)).unwrap(),
+            100 * DAY
+        );
         fs::remove_dir_all(&dir).unwrap();
     }
 }

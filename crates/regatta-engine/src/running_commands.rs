@@ -3,8 +3,8 @@
 //!
 //! They end as agents do (P11): `stop`, `cancel`, `drop`, `retry` and `down` end the process tree,
 //! and an attempt keeps its slot and its claims until the tree is gone. The thread that runs a
-//! command adds it here and calls [`CommandEntry::is_wanted`] while it runs. The thread that stops the
-//! owner waits here until the command has ended.
+//! command adds it here and calls [`CommandEntry::is_wanted`] while it runs. The thread that stops
+//! the owner waits here until the command has ended.
 //!
 //! Nothing here survives a restart. A command that outlives the daemon has a record of its own,
 //! with which the next start re-attaches to it or ends it.
@@ -79,8 +79,17 @@ impl RunningCommands {
         let mut state = self.lock();
         state.last_id += 1;
         let id = state.last_id;
-        state.running.push(RunningCommand { id, owner, command: command.to_owned(), must_end: false });
-        CommandEntry { commands: self, id, owner }
+        state.running.push(RunningCommand {
+            id,
+            owner,
+            command: command.to_owned(),
+            must_end: false,
+        });
+        CommandEntry {
+            commands: self,
+            id,
+            owner,
+        }
     }
 
     /// Requests that the commands of `owner` end, and that no further ones begin for an attempt.
@@ -91,7 +100,11 @@ impl RunningCommands {
             state.stopped.insert(attempt);
         }
         let mut found = false;
-        for running in state.running.iter_mut().filter(|running| running.owner == owner) {
+        for running in state
+            .running
+            .iter_mut()
+            .filter(|running| running.owner == owner)
+        {
             running.must_end = true;
             found = true;
         }
@@ -123,23 +136,33 @@ impl RunningCommands {
     /// the engine.
     pub(crate) fn all_with_owners(&self) -> Vec<(CommandOwner, String)> {
         let state = self.lock();
-        let all = state.running.iter().filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
-        all.map(|running| (running.owner, running.command.clone())).collect()
+        let all = state
+            .running
+            .iter()
+            .filter(|running| !matches!(running.owner, CommandOwner::Trial(_)));
+        all.map(|running| (running.owner, running.command.clone()))
+            .collect()
     }
 
     /// Returns the attempts for which a command runs on this machine.
     pub fn attempts_with_commands(&self) -> Vec<AttemptId> {
         let state = self.lock();
-        let attempts = state.running.iter().filter_map(|running| match running.owner {
-            CommandOwner::Attempt(attempt) => Some(attempt),
-            CommandOwner::Landed(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
-        });
+        let attempts = state
+            .running
+            .iter()
+            .filter_map(|running| match running.owner {
+                CommandOwner::Attempt(attempt) => Some(attempt),
+                CommandOwner::Landed(_) | CommandOwner::Firing(_) | CommandOwner::Trial(_) => None,
+            });
         attempts.collect()
     }
 }
 
 fn commands_of(state: &State, is_meant: impl Fn(CommandOwner) -> bool) -> Vec<String> {
-    let meant = state.running.iter().filter(|running| is_meant(running.owner));
+    let meant = state
+        .running
+        .iter()
+        .filter(|running| is_meant(running.owner));
     meant.map(|running| running.command.clone()).collect()
 }
 
@@ -147,7 +170,11 @@ impl CommandEntry<'_> {
     /// Names the command that begins now.
     pub(crate) fn show_command(&self, command: &str) {
         let mut state = self.commands.lock();
-        if let Some(running) = state.running.iter_mut().find(|running| running.id == self.id) {
+        if let Some(running) = state
+            .running
+            .iter_mut()
+            .find(|running| running.id == self.id)
+        {
             command.clone_into(&mut running.command);
         }
     }
@@ -156,13 +183,20 @@ impl CommandEntry<'_> {
     pub(crate) fn is_wanted(&self) -> bool {
         let state = self.commands.lock();
         let stopped = matches!(self.owner, CommandOwner::Attempt(attempt) if state.stopped.contains(&attempt));
-        !stopped && state.running.iter().any(|running| running.id == self.id && !running.must_end)
+        !stopped
+            && state
+                .running
+                .iter()
+                .any(|running| running.id == self.id && !running.must_end)
     }
 }
 
 impl Drop for CommandEntry<'_> {
     fn drop(&mut self) {
-        self.commands.lock().running.retain(|running| running.id != self.id);
+        self.commands
+            .lock()
+            .running
+            .retain(|running| running.id != self.id);
         self.commands.changed.notify_all();
     }
 }
@@ -174,12 +208,18 @@ mod tests {
     #[test]
     fn p11_a_command_that_must_end_is_waited_for() {
         let table = RunningCommands::default();
-        let (owner, other) = (CommandOwner::Attempt(AttemptId(1)), CommandOwner::Attempt(AttemptId(2)));
+        let (owner, other) = (
+            CommandOwner::Attempt(AttemptId(1)),
+            CommandOwner::Attempt(AttemptId(2)),
+        );
         let entry = table.register(owner, "check `make test`");
         let beside = table.register(other, "check `make test`");
         assert!(entry.is_wanted() && beside.is_wanted());
         assert!(table.request_end(owner));
-        assert!(!entry.is_wanted() && beside.is_wanted(), "commands of another attempt were ended");
+        assert!(
+            !entry.is_wanted() && beside.is_wanted(),
+            "commands of another attempt were ended"
+        );
         assert_eq!(
             table.wait_until_none(owner, Duration::ZERO),
             ["check `make test`"],
@@ -201,7 +241,10 @@ mod tests {
     #[test]
     fn commands_after_a_later_landing_of_the_same_task_may_run() {
         let (table, owner) = (RunningCommands::default(), CommandOwner::Landed(TaskId(5)));
-        assert!(!table.request_end(owner), "a command was ended although none ran");
+        assert!(
+            !table.request_end(owner),
+            "a command was ended although none ran"
+        );
         let first = table.register(owner, "`deploy`");
         assert!(table.request_end(owner) && !first.is_wanted());
         assert!(table.register(owner, "`deploy`").is_wanted());

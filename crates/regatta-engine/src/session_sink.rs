@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, RequestContent, Usage};
 use regatta_core::attempt::{Attempt, ProgramExit, SetupFault};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::AttemptId;
 use regatta_core::policy;
-use regatta_core::agent_protocol::{FailureClass, AgentEvent, Usage, RequestContent};
 
-use crate::ports::agents::{SessionSink, Exit, DriverVerdict, SessionInput};
-use crate::{Engine, CommandFailure, prices};
+use crate::ports::agents::{DriverVerdict, Exit, SessionInput, SessionSink};
+use crate::{CommandFailure, Engine, prices};
 
 /// The shortest interval between two records of an attempt's use and of the fill of its context.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,24 +41,47 @@ struct PendingReports {
 }
 
 impl<'a> LocalSink<'a> {
-    pub(crate) fn new(engine: &'a Engine, attempt: &Attempt, workspace: PathBuf, brief: String) -> LocalSink<'a> {
-        let model = engine.board().agents.get(&attempt.agent).and_then(|it| it.profile.model.clone());
+    pub(crate) fn new(
+        engine: &'a Engine,
+        attempt: &Attempt,
+        workspace: PathBuf,
+        brief: String,
+    ) -> LocalSink<'a> {
+        let model = engine
+            .board()
+            .agents
+            .get(&attempt.agent)
+            .and_then(|it| it.profile.model.clone());
         let (id, token) = (attempt.id, attempt.token);
-        LocalSink { engine, id, token, workspace, brief, model, pending: Mutex::default() }
+        LocalSink {
+            engine,
+            id,
+            token,
+            workspace,
+            brief,
+            model,
+            pending: Mutex::default(),
+        }
     }
 
     /// Submits a command and tries again while the store fails. A refusal means that the world has
     /// moved on.
     fn submit(&self, command: Command) {
         loop {
-            match self.engine.submit(Request { by: Actor::Regatta, key: None, command: command.clone() }) {
+            match self.engine.submit(Request {
+                by: Actor::Regatta,
+                key: None,
+                command: command.clone(),
+            }) {
                 Ok(_) | Err(CommandFailure::Stopping) => return,
                 Err(CommandFailure::Refused { refusal, .. }) => {
-                    tracing::debug!(attempt = %self.id, "the board refused an event of the attempt's program: {}", refusal.message());
+                    tracing::debug!(attempt = %self.id, "the board refused an event of the \
+                        attempt's program: {}", refusal.message());
                     return;
                 }
                 Err(CommandFailure::Store(error)) => {
-                    tracing::error!(attempt = %self.id, "could not store an event of the attempt's program, trying again: {error}");
+                    tracing::error!(attempt = %self.id, "could not store an event of the \
+                        attempt's program, trying again: {error}");
                     std::thread::sleep(Duration::from_secs(1));
                     if self.engine.is_stopping() {
                         return; // the event is in the journal, and the next start reads it again
@@ -73,13 +96,21 @@ impl<'a> LocalSink<'a> {
     pub(crate) fn record_final_usage(&self, usage: &[(Option<String>, Usage)]) {
         self.flush_usage(true);
         let board = self.engine.board();
-        let Some(attempt) = board.attempts.get(&self.id) else { return };
+        let Some(attempt) = board.attempts.get(&self.id) else {
+            return;
+        };
         let model = attempt.session.model.as_deref().or(self.model.as_deref());
         for (session, usage) in usage {
             let usage = with_price(&self.engine.shared.settings.prices, model, *usage);
             let known = attempt.session.usage_of_session(session.as_deref());
             if !usage.since(&known).is_nothing() && usage.tokens() > known.tokens() {
-                self.submit_event(attempt.session.last_record, AgentEvent::Usage { session: session.clone(), usage });
+                self.submit_event(
+                    attempt.session.last_record,
+                    AgentEvent::Usage {
+                        session: session.clone(),
+                        usage,
+                    },
+                );
             }
         }
     }
@@ -89,21 +120,39 @@ impl<'a> LocalSink<'a> {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match said {
             AgentEvent::TurnStarted { .. } => pending.turn_text.clear(),
-            AgentEvent::Message { text } if pending.turn_text.len() < 16 * 1024 => pending.turn_text.push_str(text),
+            AgentEvent::Message { text } if pending.turn_text.len() < 16 * 1024 => {
+                pending.turn_text.push_str(text)
+            }
             _ => {}
         }
     }
 
     fn submit_event(&self, n: u64, said: AgentEvent) {
-        self.submit(Command::ReportAgentEvent { attempt: self.id, token: self.token, n, event: said });
+        self.submit(Command::ReportAgentEvent {
+            attempt: self.id,
+            token: self.token,
+            n,
+            event: said,
+        });
     }
 
     /// Records the last use and context, if there are any and it is time.
     fn flush_usage(&self, now: bool) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let due = now || pending.last_written.is_none_or(|it| it.elapsed() >= USAGE_INTERVAL);
-        let mut owed: Vec<(u64, AgentEvent)> =
-            if due { pending.context.take().into_iter().chain(pending.usage.take()).collect() } else { vec![] };
+        let due = now
+            || pending
+                .last_written
+                .is_none_or(|it| it.elapsed() >= USAGE_INTERVAL);
+        let mut owed: Vec<(u64, AgentEvent)> = if due {
+            pending
+                .context
+                .take()
+                .into_iter()
+                .chain(pending.usage.take())
+                .collect()
+        } else {
+            vec![]
+        };
         if !owed.is_empty() {
             pending.last_written = Some(Instant::now());
         }
@@ -134,7 +183,9 @@ impl SessionSink for LocalSink<'_> {
             return;
         }
         let board = self.engine.board();
-        let Some(attempt) = board.attempts.get(&self.id) else { return };
+        let Some(attempt) = board.attempts.get(&self.id) else {
+            return;
+        };
         if n < attempt.session.last_record {
             return; // read again after a restart
         }
@@ -142,12 +193,17 @@ impl SessionSink for LocalSink<'_> {
             AgentEvent::Usage { session, usage } => {
                 let model = attempt.session.model.as_deref().or(self.model.as_deref());
                 let usage = with_price(&self.engine.shared.settings.prices, model, usage);
-                self.pending.lock().unwrap_or_else(PoisonError::into_inner).usage =
-                    Some((n, AgentEvent::Usage { session, usage }));
+                self.pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .usage = Some((n, AgentEvent::Usage { session, usage }));
                 self.flush_usage(false);
             }
             AgentEvent::Context { .. } => {
-                self.pending.lock().unwrap_or_else(PoisonError::into_inner).context = Some((n, said));
+                self.pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .context = Some((n, said));
                 self.flush_usage(false);
             }
             AgentEvent::RequestMade(mut ask) => {
@@ -157,11 +213,27 @@ impl SessionSink for LocalSink<'_> {
                 }
                 self.submit_event(n, AgentEvent::RequestMade(ask));
             }
-            AgentEvent::TurnEnded { stop, class, detail } if attempt.session.summary_turn.is_some() => {
+            AgentEvent::TurnEnded {
+                stop,
+                class,
+                detail,
+            } if attempt.session.summary_turn.is_some() => {
                 self.flush_usage(true);
-                let words = self.pending.lock().unwrap_or_else(PoisonError::into_inner).turn_text.clone();
+                let words = self
+                    .pending
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .turn_text
+                    .clone();
                 let detail = non_empty_output(&words).unwrap_or(detail);
-                self.submit_event(n, AgentEvent::TurnEnded { stop, class, detail });
+                self.submit_event(
+                    n,
+                    AgentEvent::TurnEnded {
+                        stop,
+                        class,
+                        detail,
+                    },
+                );
             }
             other => {
                 self.flush_usage(true);
@@ -172,14 +244,22 @@ impl SessionSink for LocalSink<'_> {
 
     fn on_silence(&self, since: Option<Duration>) {
         let since_ms = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-        self.submit(Command::ReportSilent { attempt: self.id, token: self.token, since_ms });
+        self.submit(Command::ReportSilent {
+            attempt: self.id,
+            token: self.token,
+            since_ms,
+        });
     }
 
     fn desired_input(&self) -> SessionInput {
         self.flush_usage(false);
         let board = self.engine.board();
         let Some(attempt) = board.attempts.get(&self.id) else {
-            return SessionInput { cancels: u32::MAX, should_close_input: true, ..SessionInput::default() };
+            return SessionInput {
+                cancels: u32::MAX,
+                should_close_input: true,
+                ..SessionInput::default()
+            };
         };
         let talk = &attempt.session;
         let stopping = attempt.stopping.is_some();
@@ -189,7 +269,11 @@ impl SessionSink for LocalSink<'_> {
             .approvals
             .values()
             .filter(|it| it.attempt == self.id)
-            .filter_map(|it| it.decision.as_ref().map(|decision| (it.request.id.clone(), decision.answer.clone())))
+            .filter_map(|it| {
+                it.decision
+                    .as_ref()
+                    .map(|decision| (it.request.id.clone(), decision.answer.clone()))
+            })
             .collect();
         SessionInput {
             prompts,
@@ -214,23 +298,47 @@ impl SessionSink for LocalSink<'_> {
 /// an unknown price.
 fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) -> Usage {
     let cost = || model.and_then(|it| prices::cost(prices, it, &usage));
-    Usage { micro_usd: usage.micro_usd.or_else(cost), ..usage }
+    Usage {
+        micro_usd: usage.micro_usd.or_else(cost),
+        ..usage
+    }
 }
 
 /// Translates the end of an attended program into the end of its attempt.
-pub(crate) fn program_exit(verdict: DriverVerdict, said: Option<String>, tail: &str) -> ProgramExit {
-    let detail = if verdict.detail.trim().is_empty() { tail.trim() } else { verdict.detail.trim() };
+pub(crate) fn program_exit(
+    verdict: DriverVerdict,
+    said: Option<String>,
+    tail: &str,
+) -> ProgramExit {
+    let detail = if verdict.detail.trim().is_empty() {
+        tail.trim()
+    } else {
+        verdict.detail.trim()
+    };
     match (verdict.exit, verdict.class) {
         // The program is missing or cannot be run, so the set-up of its agent is at fault.
-        (Exit::NotStarted(reason), Some(FailureClass::BadConfig)) => ProgramExit::NotRun { reason, fault: Some(SetupFault::Agent) },
-        (Exit::NotStarted(reason), _) => ProgramExit::NotRun { reason, fault: None },
+        (Exit::NotStarted(reason), Some(FailureClass::BadConfig)) => ProgramExit::NotRun {
+            reason,
+            fault: Some(SetupFault::Agent),
+        },
+        (Exit::NotStarted(reason), _) => ProgramExit::NotRun {
+            reason,
+            fault: None,
+        },
         (Exit::Lost, _) => ProgramExit::Lost,
-        (_, None) => ProgramExit::Done { output: said.or_else(|| non_empty_output(&verdict.detail)) },
+        (_, None) => ProgramExit::Done {
+            output: said.or_else(|| non_empty_output(&verdict.detail)),
+        },
         (exit, Some(class)) => {
             let words = said.unwrap_or_else(|| detail.to_owned());
             let what = match &exit {
                 // The program's own explanation is better than the class of its error.
-                Exit::Code(0) if !words.is_empty() => return ProgramExit::Failed { reason: words, class: Some(class) },
+                Exit::Code(0) if !words.is_empty() => {
+                    return ProgramExit::Failed {
+                        reason: words,
+                        class: Some(class),
+                    };
+                }
                 Exit::Code(0) => format!("it ended with {class}"),
                 Exit::Code(code) => format!("its program exited with {code}"),
                 Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
@@ -247,7 +355,10 @@ pub(crate) fn program_exit(verdict: DriverVerdict, said: Option<String>, tail: &
                 None if words.is_empty() => what,
                 None => format!("{what}: {words}"),
             };
-            ProgramExit::Failed { reason, class: Some(class) }
+            ProgramExit::Failed {
+                reason,
+                class: Some(class),
+            }
         }
     }
 }
@@ -259,7 +370,10 @@ const MAX_OUTPUT_BYTES: usize = 48 * 1024;
 fn non_empty_output(text: &str) -> Option<String> {
     let mut text = text.trim().to_owned();
     if text.len() > MAX_OUTPUT_BYTES {
-        let end = (0..=MAX_OUTPUT_BYTES).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0);
+        let end = (0..=MAX_OUTPUT_BYTES)
+            .rev()
+            .find(|it| text.is_char_boundary(*it))
+            .unwrap_or(0);
         text.truncate(end);
     }
     (!text.is_empty()).then_some(text)
@@ -273,7 +387,12 @@ mod tests {
     #[test]
     fn the_end_of_a_program_is_stated_once() {
         let reason = |exit: Exit, detail: &str| {
-            let verdict = DriverVerdict { exit, class: Some(FailureClass::Crashed), detail: detail.into(), usage: vec![] };
+            let verdict = DriverVerdict {
+                exit,
+                class: Some(FailureClass::Crashed),
+                detail: detail.into(),
+                usage: vec![],
+            };
             match program_exit(verdict, None, "") {
                 ProgramExit::Failed { reason, .. } => reason,
                 other => panic!("{other:?}"),
@@ -282,17 +401,31 @@ mod tests {
         for (exit, detail, words) in [
             (
                 Exit::Code(127),
-                "It ended with exit code 127 before it had done its work. Its last words: sh: npx: not found",
-                "its program exited with 127 before it had done its work. Its last words: sh: npx: not found",
+                "It ended with exit code 127 before it had done its work. Its last words: sh: \
+                npx: not found",
+                "its program exited with 127 before it had done its work. Its last words: sh: \
+                npx: not found",
             ),
             (
                 Exit::Code(3),
                 "It ended with exit code 3 before it had done its work.",
                 "its program exited with 3 before it had done its work",
             ),
-            (Exit::Signal(9), "Signal 9 ended it in a turn.", "its program was ended by signal 9 in a turn"),
-            (Exit::Code(3), "no such model", "its program exited with 3: no such model"),
-            (Exit::Code(3), "It ended with exit code 30 ", "its program exited with 3: It ended with exit code 30"),
+            (
+                Exit::Signal(9),
+                "Signal 9 ended it in a turn.",
+                "its program was ended by signal 9 in a turn",
+            ),
+            (
+                Exit::Code(3),
+                "no such model",
+                "its program exited with 3: no such model",
+            ),
+            (
+                Exit::Code(3),
+                "It ended with exit code 30 ",
+                "its program exited with 3: It ended with exit code 30",
+            ),
             (Exit::Code(3), "", "its program exited with 3"),
         ] {
             assert_eq!(reason(exit, detail), words);

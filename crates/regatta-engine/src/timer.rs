@@ -24,7 +24,9 @@ impl Clock for MachineClock {
         now.tv_sec as u64 * 1_000 + now.tv_nsec as u64 / 1_000_000
     }
     fn unix_ms(&self) -> u64 {
-        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64)
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |it| it.as_millis() as u64)
     }
 }
 
@@ -42,11 +44,22 @@ pub(crate) struct FleetClock {
 impl FleetClock {
     pub(crate) fn new(clock: Arc<dyn Clock>, base_fleet_ms: u64) -> FleetClock {
         let started_steady_ms = clock.steady_ms();
-        FleetClock { clock, base_fleet_ms, started_steady_ms }
+        FleetClock {
+            clock,
+            base_fleet_ms,
+            started_steady_ms,
+        }
     }
 
     pub(crate) fn now(&self) -> Now {
-        Now { fleet_ms: self.base_fleet_ms + self.clock.steady_ms().saturating_sub(self.started_steady_ms), unix_ms: self.clock.unix_ms() }
+        Now {
+            fleet_ms: self.base_fleet_ms
+                + self
+                    .clock
+                    .steady_ms()
+                    .saturating_sub(self.started_steady_ms),
+            unix_ms: self.clock.unix_ms(),
+        }
     }
 }
 
@@ -77,7 +90,10 @@ impl Alarm {
     }
 
     pub(crate) fn end(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_ended = true;
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_ended = true;
         self.changed.notify_one();
     }
 
@@ -95,9 +111,18 @@ impl Alarm {
                 }
                 Some(due) => {
                     let patience = Duration::from_millis(due - now);
-                    state = self.changed.wait_timeout(state, patience).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self
+                        .changed
+                        .wait_timeout(state, patience)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
                 }
-                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => {
+                    state = self
+                        .changed
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner)
+                }
             }
         }
     }

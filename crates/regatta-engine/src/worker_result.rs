@@ -25,14 +25,24 @@ pub struct ParsedResult {
 /// Parses a result. `Err` says what is wrong with it.
 pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
     if bytes.len() > MAX_RESULT_BYTES {
-        return Err(format!("it has {} bytes; the limit is {MAX_RESULT_BYTES}", bytes.len()));
+        return Err(format!(
+            "it has {} bytes; the limit is {MAX_RESULT_BYTES}",
+            bytes.len()
+        ));
     }
-    let value: Value = serde_json::from_slice(bytes).map_err(|it| format!("it is not JSON: {it}"))?;
-    let Value::Object(fields) = value else { return Err("it is not a JSON object".into()) };
+    let value: Value =
+        serde_json::from_slice(bytes).map_err(|it| format!("it is not JSON: {it}"))?;
+    let Value::Object(fields) = value else {
+        return Err("it is not a JSON object".into());
+    };
     let result = WorkResult {
         kind: string_field(&fields, &["type"])?.unwrap_or_else(|| "completion".into()),
         issue_id: string_field(&fields, &["issue_id", "issueId"])?.unwrap_or_default(),
-        status: parse_status(string_field(&fields, &["status"])?.as_deref().unwrap_or("done"))?,
+        status: parse_status(
+            string_field(&fields, &["status"])?
+                .as_deref()
+                .unwrap_or("done"),
+        )?,
         detail: string_field(&fields, &["detail"])?.unwrap_or_default(),
         artifacts: string_list_field(&fields, "artifacts")?,
         worktree_path: string_field(&fields, &DIR_FIELDS)?.filter(|it| !it.trim().is_empty()),
@@ -41,33 +51,49 @@ pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
     };
     let findings = match fields.get("scope_escapes") {
         None | Some(Value::Null) => vec![],
-        Some(list) => serde_json::from_value(list.clone())
-            .map_err(|it| format!("its scope_escapes are not a list of {{finding, suggested_files}}: {it}"))?,
+        Some(list) => serde_json::from_value(list.clone()).map_err(|it| {
+            format!("its scope_escapes are not a list of {{finding, suggested_files}}: {it}")
+        })?,
     };
-    let says_no_workspace = result.worktree_path.is_none() && DIR_FIELDS.iter().any(|it| fields.contains_key(*it));
-    Ok(ParsedResult { result, findings, is_workspace_empty: says_no_workspace })
+    let says_no_workspace =
+        result.worktree_path.is_none() && DIR_FIELDS.iter().any(|it| fields.contains_key(*it));
+    Ok(ParsedResult {
+        result,
+        findings,
+        is_workspace_empty: says_no_workspace,
+    })
 }
 
 /// Parses a file of scope escapes with one finding per line. Skips lines without a finding.
 pub(crate) fn parse_escapes(text: &str) -> Vec<ScopeFinding> {
     let line = |line: &str| serde_json::from_str::<ScopeFinding>(line.trim()).ok();
-    text.lines().take(1_000).filter_map(line).filter(|it| !it.finding.trim().is_empty()).collect()
+    text.lines()
+        .take(1_000)
+        .filter_map(line)
+        .filter(|it| !it.finding.trim().is_empty())
+        .collect()
 }
 
 fn parse_status(word: &str) -> Result<ResultStatus, String> {
     match word.trim().to_ascii_lowercase().as_str() {
-        "" | "done" | "complete" | "completed" | "success" | "succeeded" | "ok" | "pass" | "passed" => {
-            Ok(ResultStatus::Done)
+        "" | "done" | "complete" | "completed" | "success" | "succeeded" | "ok" | "pass"
+        | "passed" => Ok(ResultStatus::Done),
+        "not_needed" | "unneeded" | "nothing_needed" | "no_change_needed" => {
+            Ok(ResultStatus::NotNeeded)
         }
-        "not_needed" | "unneeded" | "nothing_needed" | "no_change_needed" => Ok(ResultStatus::NotNeeded),
         "blocked" | "needs_human" | "waiting" => Ok(ResultStatus::Blocked),
         "failed" | "fail" | "failure" | "error" | "partial" => Ok(ResultStatus::Failed),
-        other => Err(format!("its status is {other:?}; it must be done, not_needed, blocked or failed")),
+        other => Err(format!(
+            "its status is {other:?}; it must be done, not_needed, blocked or failed"
+        )),
     }
 }
 
 fn string_field(fields: &Map<String, Value>, names: &[&str]) -> Result<Option<String>, String> {
-    match names.iter().find_map(|it| fields.get(*it).map(|value| (it, value))) {
+    match names
+        .iter()
+        .find_map(|it| fields.get(*it).map(|value| (it, value)))
+    {
         None | Some((_, Value::Null)) => Ok(None),
         Some((_, Value::String(text))) => Ok(Some(text.clone())),
         Some((_, Value::Number(number))) => Ok(Some(number.to_string())),
@@ -81,7 +107,11 @@ fn string_list_field(fields: &Map<String, Value>, name: &str) -> Result<Vec<Stri
         Some(Value::String(text)) => Ok(vec![text.clone()]),
         Some(Value::Array(list)) => list
             .iter()
-            .map(|it| it.as_str().map(str::to_owned).ok_or_else(|| format!("its {name} are not a list of texts")))
+            .map(|it| {
+                it.as_str()
+                    .map(str::to_owned)
+                    .ok_or_else(|| format!("its {name} are not a list of texts"))
+            })
             .collect(),
         Some(_) => Err(format!("its {name} are not a list of texts")),
     }
@@ -99,11 +129,19 @@ mod tests {
             );
             let read = parse_result(json.as_bytes()).unwrap().result;
             assert_eq!(read.worktree_path.as_deref(), Some("/w"), "{name}");
-            assert_eq!((read.kind.as_str(), read.issue_id.as_str()), ("completion", "T1"));
-            assert_eq!((read.status, read.detail.as_str()), (ResultStatus::Done, "d"));
+            assert_eq!(
+                (read.kind.as_str(), read.issue_id.as_str()),
+                ("completion", "T1")
+            );
+            assert_eq!(
+                (read.status, read.detail.as_str()),
+                (ResultStatus::Done, "d")
+            );
             assert_eq!(read.artifacts, ["a.rs"]);
             assert!(
-                serde_json::to_string(&read).unwrap().contains("\"worktree_path\":\"/w\""),
+                serde_json::to_string(&read)
+                    .unwrap()
+                    .contains("\"worktree_path\":\"/w\""),
                 "the result is not written with worktree_path"
             );
         }
@@ -121,7 +159,9 @@ mod tests {
 
     #[test]
     fn each_status_word_is_read_as_its_status() {
-        let of = |word: &str| parse_result(format!(r#"{{"status":"{word}"}}"#).as_bytes()).map(|it| it.result.status);
+        let of = |word: &str| {
+            parse_result(format!(r#"{{"status":"{word}"}}"#).as_bytes()).map(|it| it.result.status)
+        };
         for (word, status) in [
             ("done", ResultStatus::Done),
             ("COMPLETED", ResultStatus::Done),
@@ -147,7 +187,11 @@ mod tests {
             let said = parse_result(bytes.as_bytes()).unwrap_err();
             assert!(said.contains(why), "{bytes}: {said}");
         }
-        assert!(parse_result(&vec![b' '; MAX_RESULT_BYTES + 1]).unwrap_err().contains("bytes"));
+        assert!(
+            parse_result(&vec![b' '; MAX_RESULT_BYTES + 1])
+                .unwrap_err()
+                .contains("bytes")
+        );
     }
 
     #[test]
@@ -157,6 +201,12 @@ mod tests {
             "\nrubbish\n{}\n",
             r#"{"finding":" "}"#,
         );
-        assert_eq!(parse_escapes(text), [ScopeFinding { finding: "a bug".into(), suggested_files: vec!["x".into()] }]);
+        assert_eq!(
+            parse_escapes(text),
+            [ScopeFinding {
+                finding: "a bug".into(),
+                suggested_files: vec!["x".into()]
+            }]
+        );
     }
 }

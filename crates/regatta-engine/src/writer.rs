@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use regatta_core::board::{Board, Row};
 use regatta_core::claim::Acquired;
-use regatta_core::command::{Actor, Command, Commit, CommandOutcome, Request, decide, decide_owned};
+use regatta_core::command::{
+    Actor, Command, CommandOutcome, Commit, Request, decide, decide_owned,
+};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{Now, WaitId};
@@ -24,7 +26,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::metrics::WriterMetrics;
 use crate::perform::block_on_until;
-use crate::ports::store::{StoreBatch, Store, StoreError};
+use crate::ports::store::{Store, StoreBatch, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
 /// The largest number of commands in one transaction: enough to share an fsync, few enough for a
@@ -82,25 +84,39 @@ impl LastChanged {
 
     fn record(&mut self, events: &[Recorded]) {
         for recorded in events.iter().filter(|it| !is_ignored_by_preconditions(it)) {
-            self.by_subject.insert(recorded.event.subject(), recorded.revision);
+            self.by_subject
+                .insert(recorded.event.subject(), recorded.revision);
         }
         if self.by_subject.len() > LastChanged::MAX_SUBJECTS {
-            self.floor_revision = self.by_subject.values().copied().max().unwrap_or(self.floor_revision);
+            self.floor_revision = self
+                .by_subject
+                .values()
+                .copied()
+                .max()
+                .unwrap_or(self.floor_revision);
             self.by_subject.clear();
         }
     }
 
     fn check(&self, unless: &Precondition) -> Result<(), Refusal> {
-        let at = self.by_subject.get(&unless.subject).copied().unwrap_or(self.floor_revision);
+        let at = self
+            .by_subject
+            .get(&unless.subject)
+            .copied()
+            .unwrap_or(self.floor_revision);
         if at > unless.unchanged_since {
-            return Err(Refusal::Changed { what: unless.subject.clone(), seen_revision: unless.unchanged_since, current_revision: at });
+            return Err(Refusal::Changed {
+                what: unless.subject.clone(),
+                seen_revision: unless.unchanged_since,
+                current_revision: at,
+            });
         }
         Ok(())
     }
 }
 
-/// Returns whether [`Precondition`] ignores an event: progress and notes do not invalidate a person's
-/// edit of a task.
+/// Returns whether [`Precondition`] ignores an event: progress and notes do not invalidate a
+/// person's edit of a task.
 fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
@@ -143,7 +159,8 @@ impl CompletedEffects {
     const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
-        self.flush_at.get_or_insert_with(|| Instant::now() + CompletedEffects::FLUSH_DELAY);
+        self.flush_at
+            .get_or_insert_with(|| Instant::now() + CompletedEffects::FLUSH_DELAY);
         self.keys.push(key);
     }
 
@@ -187,13 +204,19 @@ impl Writer {
         let mut notes = Vec::with_capacity(MAX_BATCH_COMMANDS);
         let mut callers = 0;
         loop {
-            let due = self.completed_effects.flush_at.into_iter().chain(self.flush_idle_at).min();
+            let due = self
+                .completed_effects
+                .flush_at
+                .into_iter()
+                .chain(self.flush_idle_at)
+                .min();
             let came = match due {
                 None => Some(inbox.blocking_recv_many(&mut notes, MAX_BATCH_COMMANDS)),
                 Some(due) => block_on_until(inbox.recv_many(&mut notes, MAX_BATCH_COMMANDS), due),
             };
             if came == Some(0) {
-                self.completed_effects.flush_at = self.completed_effects.flush_at.map(|_| Instant::now());
+                self.completed_effects.flush_at =
+                    self.completed_effects.flush_at.map(|_| Instant::now());
                 self.process_batch(&mut notes);
                 return;
             }
@@ -226,26 +249,52 @@ impl Writer {
     fn process_batch(&mut self, notes: &mut Vec<WriterMessage>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
-        let mut batch = StoreBatch { base_revision: before.revision, ..StoreBatch::default() };
+        let mut batch = StoreBatch {
+            base_revision: before.revision,
+            ..StoreBatch::default()
+        };
         let mut answers = Vec::with_capacity(notes.len());
         let mut after = Vec::new();
         let mut stop = false;
         // A lease began somewhere within its millisecond, so it is over only when its last
         // millisecond has passed too (L5).
-        let past = Now { fleet_ms: now.fleet_ms.saturating_sub(1), ..now };
+        let past = Now {
+            fleet_ms: now.fleet_ms.saturating_sub(1),
+            ..now
+        };
         if !self.board.expired_timers(past).is_empty() {
-            let tick = Request { by: Actor::Regatta, key: None, command: Command::Tick };
-            if let Err(refusal) = decide(&self.board, &tick, past).map(|commit| self.apply(commit, &mut batch)) {
-                tracing::error!(code = refusal.code(), "could not process expired timers: {}", refusal.message());
+            let tick = Request {
+                by: Actor::Regatta,
+                key: None,
+                command: Command::Tick,
+            };
+            if let Err(refusal) =
+                decide(&self.board, &tick, past).map(|commit| self.apply(commit, &mut batch))
+            {
+                tracing::error!(
+                    code = refusal.code(),
+                    "could not process expired timers: {}",
+                    refusal.message()
+                );
             }
         }
         for note in notes.drain(..) {
             match note {
-                WriterMessage::Submit { request, completed_effect: performed, precondition: unless, answer } => {
+                WriterMessage::Submit {
+                    request,
+                    completed_effect: performed,
+                    precondition: unless,
+                    answer,
+                } => {
                     // A command that was carried out before gets the same answer, whatever has
                     // changed since (J9).
-                    let known = request.key.as_ref().is_some_and(|it| self.board.answers.contains_key(it));
-                    let may = unless.filter(|_| !known).map_or(Ok(()), |it| self.last_changed.check(&it));
+                    let known = request
+                        .key
+                        .as_ref()
+                        .is_some_and(|it| self.board.answers.contains_key(it));
+                    let may = unless
+                        .filter(|_| !known)
+                        .map_or(Ok(()), |it| self.last_changed.check(&it));
                     let decided = may
                         .and_then(|()| decide_owned(&self.board, *request, now))
                         .map(|commit| (completed_task(&commit), self.apply(commit, &mut batch)));
@@ -255,7 +304,11 @@ impl Writer {
                         match decided {
                             Ok((completed, outcome)) => {
                                 self.metrics.accepted.fetch_add(1, Relaxed);
-                                Ok(CommandReply { revision, outcome, completed_task: completed })
+                                Ok(CommandReply {
+                                    revision,
+                                    outcome,
+                                    completed_task: completed,
+                                })
                             }
                             Err(refusal) => {
                                 self.metrics.refused.fetch_add(1, Relaxed);
@@ -270,7 +323,9 @@ impl Writer {
                 other => after.push(other),
             }
         }
-        let along = self.completed_effects.is_due() || !batch.events.is_empty() || !batch.completed_effects.is_empty();
+        let along = self.completed_effects.is_due()
+            || !batch.events.is_empty()
+            || !batch.completed_effects.is_empty();
         if along {
             batch.completed_effects.extend(&self.completed_effects.keys);
         }
@@ -282,8 +337,10 @@ impl Writer {
                 for (answer, reply) in answers {
                     // The caller may have hung up. The decision stands, but a wait for a claim
                     // without a caller is cancelled.
-                    if let Err(Ok(CommandReply { outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }), .. })) =
-                        answer.send(reply)
+                    if let Err(Ok(CommandReply {
+                        outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
+                        ..
+                    })) = answer.send(reply)
                     {
                         self.abandoned_waits.push(wait);
                     }
@@ -291,7 +348,9 @@ impl Writer {
                 for (key, effect) in batch.effects {
                     (self.publishers.dispatch_effect)(key, effect);
                 }
-                self.publishers.alarm.set(self.board.next_deadline(past).map(|it| it + 1));
+                self.publishers
+                    .alarm
+                    .set(self.board.next_deadline(past).map(|it| it + 1));
             }
             Err(error) => {
                 tracing::error!(code = error.code, "could not commit a batch: {error}");
@@ -300,7 +359,10 @@ impl Writer {
                 for (answer, _) in answers {
                     let _gone = answer.send(Err(CommandFailure::Store(error.clone())));
                 }
-                self.completed_effects.flush_at = self.completed_effects.flush_at.map(|_| Instant::now() + Duration::from_secs(1));
+                self.completed_effects.flush_at = self
+                    .completed_effects
+                    .flush_at
+                    .map(|_| Instant::now() + Duration::from_secs(1));
                 // Expired timers are processed when the store works again.
                 self.publishers.alarm.set(Some(now.fleet_ms + 1_000));
             }
@@ -313,7 +375,10 @@ impl Writer {
                 WriterMessage::Check { answer } => {
                     let _gone = answer.send(self.store.check());
                 }
-                WriterMessage::Submit { .. } | WriterMessage::EffectCompleted { .. } | WriterMessage::DeadlineReached | WriterMessage::Stop => {}
+                WriterMessage::Submit { .. }
+                | WriterMessage::EffectCompleted { .. }
+                | WriterMessage::DeadlineReached
+                | WriterMessage::Stop => {}
             }
         }
         stop
@@ -323,7 +388,9 @@ impl Writer {
     fn flush_if_idle(&mut self) {
         if self.flush_idle_at.is_some_and(|it| it <= Instant::now()) {
             let rested = self.store.flush_idle();
-            self.flush_idle_at = rested.is_err().then(|| Instant::now() + Writer::FLUSH_RETRY_DELAY);
+            self.flush_idle_at = rested
+                .is_err()
+                .then(|| Instant::now() + Writer::FLUSH_RETRY_DELAY);
             if let Err(error) = rested {
                 tracing::warn!(
                     code = error.code,
@@ -355,22 +422,44 @@ impl Writer {
         if let Err(error) = self.store.commit(batch) {
             // The batch may be stored although the call failed. Then it stands, and everybody is
             // notified of it.
-            let kept = self.board.revision != before && self.store.revision().is_ok_and(|it| it == self.board.revision);
+            let kept = self.board.revision != before
+                && self
+                    .store
+                    .revision()
+                    .is_ok_and(|it| it == self.board.revision);
             if !kept {
                 return Err(error);
             }
-            tracing::warn!(code = error.code, "the store reported an error, but committed the batch: {error}");
+            tracing::warn!(
+                code = error.code,
+                "the store reported an error, but committed the batch: {error}"
+            );
         }
         self.metrics.on_commit(began.elapsed());
-        self.flush_idle_at = self.store.has_deferred_rows().then(|| Instant::now() + Writer::IDLE_FLUSH_AFTER);
+        self.flush_idle_at = self
+            .store
+            .has_deferred_rows()
+            .then(|| Instant::now() + Writer::IDLE_FLUSH_AFTER);
         crate::failpoint::hit("commit.stored");
         if !batch.events.is_empty() {
-            self.publishers.board.send_replace(Arc::new(self.board.clone()));
+            self.publishers
+                .board
+                .send_replace(Arc::new(self.board.clone()));
             // Only agents whose programs Regatta runs get their work from the runner.
-            if self.board.agents.values().any(|agent| agent.is_run_by_regatta()) {
-                self.publishers.wake_dispatcher.send_replace(self.board.revision);
+            if self
+                .board
+                .agents
+                .values()
+                .any(|agent| agent.is_run_by_regatta())
+            {
+                self.publishers
+                    .wake_dispatcher
+                    .send_replace(self.board.revision);
             }
-            let _nobody_listens = self.publishers.events.send(std::mem::take(&mut batch.events).into());
+            let _nobody_listens = self
+                .publishers
+                .events
+                .send(std::mem::take(&mut batch.events).into());
         }
         Ok(())
     }
@@ -389,7 +478,11 @@ fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
 /// `callers` is the size of the last batch.
 ///
 /// With few callers the wait gains nothing, so it is skipped.
-fn gather_messages(inbox: &mut mpsc::Receiver<WriterMessage>, notes: &mut Vec<WriterMessage>, callers: usize) {
+fn gather_messages(
+    inbox: &mut mpsc::Receiver<WriterMessage>,
+    notes: &mut Vec<WriterMessage>,
+    callers: usize,
+) {
     const MIN_CALLERS: usize = 8;
     const MAX_WAIT: Duration = Duration::from_micros(300);
     const MAX_SILENCE: Duration = Duration::from_micros(80);
@@ -415,6 +508,15 @@ fn gather_messages(inbox: &mut mpsc::Receiver<WriterMessage>, notes: &mut Vec<Wr
 /// Cancels a claim's wait for a caller that is gone. If the store fails, the wait ends at its own
 /// deadline.
 fn cancel_wait(wait: WaitId) -> WriterMessage {
-    let request = Request { by: Actor::Regatta, key: None, command: Command::CancelWait { wait } };
-    WriterMessage::Submit { request: Box::new(request), completed_effect: None, precondition: None, answer: oneshot::channel().0 }
+    let request = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::CancelWait { wait },
+    };
+    WriterMessage::Submit {
+        request: Box::new(request),
+        completed_effect: None,
+        precondition: None,
+        answer: oneshot::channel().0,
+    }
 }

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
-use crate::merge::MAX_OWN_COMMITS;
 use crate::git_command::{GitOutput, split_nul};
+use crate::merge::MAX_OWN_COMMITS;
 use crate::{GitAdapter, disk};
 
 /// The limits for copying an agent's objects.
@@ -33,9 +33,15 @@ impl GitAdapter {
         (base, foreign): (&CommitId, &HashSet<Vec<u8>>),
     ) -> Result<Option<CommitId>, GitError> {
         let git_dir = workspace.join(".git");
-        let Some(head) = head_of(&git_dir).filter(|it| it != base) else { return Ok(None) };
-        if self.find_object(vault, &format!("{head}^{{commit}}"))?.is_some() {
-            let fits = self.is_linear(vault, None, base, &head)? && self.is_free_of_foreign_files(vault, None, (base, &head), foreign)?;
+        let Some(head) = head_of(&git_dir).filter(|it| it != base) else {
+            return Ok(None);
+        };
+        if self
+            .find_object(vault, &format!("{head}^{{commit}}"))?
+            .is_some()
+        {
+            let fits = self.is_linear(vault, None, base, &head)?
+                && self.is_free_of_foreign_files(vault, None, (base, &head), foreign)?;
             return Ok(fits.then_some(head));
         }
         let copy = self.layout.scratch_objects(vault);
@@ -61,7 +67,13 @@ impl GitAdapter {
             .git
             .in_vault(vault, "read the agent's commits")
             .alternate_objects(copy)
-            .args(["pack-objects", "--quiet", "--revs", "--stdout", "--no-reuse-delta"])
+            .args([
+                "pack-objects",
+                "--quiet",
+                "--revs",
+                "--stdout",
+                "--no-reuse-delta",
+            ])
             .input(format!("{head}\n^{base}\n").into_bytes())
             .run()?;
         self.import_pack(vault, packed)
@@ -69,7 +81,12 @@ impl GitAdapter {
 
     /// Imports a commit from the git directory of an agent's submodule, with everything it needs.
     /// Returns `false` if it is not there.
-    pub(crate) fn import_submodule_commit(&self, vault: &Path, git_dir: &Path, commit: &CommitId) -> Result<bool, GitError> {
+    pub(crate) fn import_submodule_commit(
+        &self,
+        vault: &Path,
+        git_dir: &Path,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         let copy = self.layout.scratch_objects(vault);
         let taken = if copy_objects(&git_dir.join("objects"), &copy) {
             self.import_complete_commit(vault, &copy, commit)
@@ -80,14 +97,31 @@ impl GitAdapter {
         taken
     }
 
-    fn import_complete_commit(&self, vault: &Path, copy: &Path, commit: &CommitId) -> Result<bool, GitError> {
+    fn import_complete_commit(
+        &self,
+        vault: &Path,
+        copy: &Path,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         let listed = self.git.in_vault(vault, "list the submodules' commits");
-        let listed = listed.args(["for-each-ref", "--format=^%(objectname)", "refs/regatta/modules/"]).run_for_line()?;
+        let listed = listed
+            .args([
+                "for-each-ref",
+                "--format=^%(objectname)",
+                "refs/regatta/modules/",
+            ])
+            .run_for_line()?;
         let packed = self
             .git
             .in_vault(vault, "read the agent's commits")
             .alternate_objects(copy)
-            .args(["pack-objects", "--quiet", "--revs", "--stdout", "--no-reuse-delta"])
+            .args([
+                "pack-objects",
+                "--quiet",
+                "--revs",
+                "--stdout",
+                "--no-reuse-delta",
+            ])
             .input(format!("{commit}\n{listed}\n").into_bytes())
             .run()?;
         self.import_pack(vault, packed)
@@ -96,9 +130,14 @@ impl GitAdapter {
     /// Imports the objects of a pack that was just made, after git has checked each of them.
     fn import_pack(&self, vault: &Path, packed: GitOutput) -> Result<bool, GitError> {
         if packed.status != Some(0) {
-            return Ok(false); // an object is missing or broken, which only costs the agent's own commits
+            // an object is missing or broken, which only costs the agent's own commits
+            return Ok(false);
         }
-        let taken = self.git.in_vault(vault, "check the agent's commits").args(["unpack-objects", "-q", "--strict"]);
+        let taken = self.git.in_vault(vault, "check the agent's commits").args([
+            "unpack-objects",
+            "-q",
+            "--strict",
+        ]);
         if taken.input(packed.stdout).run()?.status != Some(0) {
             return Ok(false);
         }
@@ -119,18 +158,31 @@ impl GitAdapter {
             return Ok(true);
         }
         let call = self.git.in_vault(vault, "list what the agent committed");
-        let call = copy.into_iter().fold(call, |call, copy| call.alternate_objects(copy));
+        let call = copy
+            .into_iter()
+            .fold(call, |call, copy| call.alternate_objects(copy));
         let said = call
             .args(["log", "--format=", "--name-only", "--no-renames", "-z"])
             .args([head.as_str(), &format!("^{base}"), "--"])
             .run()?;
-        Ok(said.status == Some(0) && !split_nul(&said.stdout).iter().any(|it| foreign.contains(it)))
+        Ok(said.status == Some(0)
+            && !split_nul(&said.stdout)
+                .iter()
+                .any(|it| foreign.contains(it)))
     }
 
     /// Returns whether the commits from `base` to `head` follow one another without merges.
-    fn is_linear(&self, vault: &Path, copy: Option<&Path>, base: &CommitId, head: &CommitId) -> Result<bool, GitError> {
+    fn is_linear(
+        &self,
+        vault: &Path,
+        copy: Option<&Path>,
+        base: &CommitId,
+        head: &CommitId,
+    ) -> Result<bool, GitError> {
         let call = self.git.in_vault(vault, "list the agent's own commits");
-        let call = copy.into_iter().fold(call, |call, copy| call.alternate_objects(copy));
+        let call = copy
+            .into_iter()
+            .fold(call, |call, copy| call.alternate_objects(copy));
         let said = call
             .args(["rev-list", "--parents", "--topo-order"])
             .arg(format!("--max-count={}", MAX_OWN_COMMITS + 1))
@@ -168,7 +220,10 @@ pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     }
     let text = String::from_utf8(read_plain_file(&place, 4 << 10)?).ok()?;
     let named = tree.join(text.trim_end().strip_prefix("gitdir: ")?);
-    let (real, modules) = (named.canonicalize().ok()?, workspace.join(".git/modules").canonicalize().ok()?);
+    let (real, modules) = (
+        named.canonicalize().ok()?,
+        workspace.join(".git/modules").canonicalize().ok()?,
+    );
     real.starts_with(&modules).then_some(real)
 }
 
@@ -179,21 +234,32 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     }
     let head = read_plain_file(&git_dir.join("HEAD"), 4 << 10)?;
     let head = String::from_utf8(head).ok()?;
-    let Some(name) = head.trim_end().strip_prefix("ref: ") else { return CommitId::new(head.trim_end()).ok() };
+    let Some(name) = head.trim_end().strip_prefix("ref: ") else {
+        return CommitId::new(head.trim_end()).ok();
+    };
     // An accepted name contains no `..`.
     let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
     let loose = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
-    if let Some(id) = loose.and_then(|it| CommitId::new(String::from_utf8_lossy(&it).trim_end()).ok()) {
+    if let Some(id) =
+        loose.and_then(|it| CommitId::new(String::from_utf8_lossy(&it).trim_end()).ok())
+    {
         return Some(id);
     }
-    let packed = String::from_utf8_lossy(&read_plain_file(&git_dir.join("packed-refs"), 1 << 20)?).into_owned();
-    packed.lines().find_map(|it| CommitId::new(it.strip_suffix(name)?.strip_suffix(' ')?).ok())
+    let packed = String::from_utf8_lossy(&read_plain_file(&git_dir.join("packed-refs"), 1 << 20)?)
+        .into_owned();
+    packed
+        .lines()
+        .find_map(|it| CommitId::new(it.strip_suffix(name)?.strip_suffix(' ')?).ok())
 }
 
 /// Reads a file, if it is a plain file of at most `limit` bytes and not a link, a pipe or a device.
 pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)
+        .ok()?;
     let found = file.metadata().ok()?;
     let mut bytes = Vec::new();
     (found.is_file() && found.len() <= limit).then_some(())?;
@@ -205,18 +271,25 @@ pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
 /// cannot be read.
 fn copy_objects(from: &Path, to: &Path) -> bool {
     let (mut files, mut bytes) = (0, 0);
-    let Ok(folders) = fs::read_dir(from) else { return false };
+    let Ok(folders) = fs::read_dir(from) else {
+        return false;
+    };
     for folder in folders.flatten() {
         let name = folder.file_name();
         let name = name.to_string_lossy();
-        let wanted = name == "pack" || (name.len() == 2 && name.bytes().all(|it| it.is_ascii_hexdigit()));
+        let wanted =
+            name == "pack" || (name.len() == 2 && name.bytes().all(|it| it.is_ascii_hexdigit()));
         if !wanted || !disk::is_real_dir(&folder.path()) {
             continue;
         }
         let to: PathBuf = to.join(&*name);
-        let Ok(entries) = fs::read_dir(folder.path()) else { return false };
+        let Ok(entries) = fs::read_dir(folder.path()) else {
+            return false;
+        };
         for entry in entries.flatten() {
-            let Ok(found) = entry.metadata() else { return false };
+            let Ok(found) = entry.metadata() else {
+                return false;
+            };
             if !found.is_file() {
                 continue;
             }
@@ -224,8 +297,12 @@ fn copy_objects(from: &Path, to: &Path) -> bool {
             if files > MAX_FILES || bytes > MAX_BYTES {
                 return false;
             }
-            let Some(content) = read_plain_file(&entry.path(), MAX_BYTES) else { return false };
-            if disk::make_dirs(&to).is_err() || fs::write(to.join(entry.file_name()), content).is_err() {
+            let Some(content) = read_plain_file(&entry.path(), MAX_BYTES) else {
+                return false;
+            };
+            if disk::make_dirs(&to).is_err()
+                || fs::write(to.join(entry.file_name()), content).is_err()
+            {
                 return false;
             }
         }

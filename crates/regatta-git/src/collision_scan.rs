@@ -15,11 +15,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use regatta_core::ids::{AttemptId, CommitId, ProjectName};
-use regatta_engine::ports::git::{Authorship, WorkspaceCollision, GitError, ProjectRepo};
+use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, WorkspaceCollision};
 
-use crate::merge::path_names;
-use crate::layout::LockKey;
 use crate::git_command::path_from_bytes;
+use crate::layout::LockKey;
+use crate::merge::path_names;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
@@ -67,13 +67,22 @@ impl GitAdapter {
         tip: &CommitId,
     ) -> Result<Vec<WorkspaceCollision>, GitError> {
         let vault = self.vault_with(repo, tip)?;
-        let mut sight = self.scans.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo.project);
+        let mut sight = self
+            .scans
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&repo.project);
         let sight_now = sight.get_or_insert_with(ProjectScan::default);
         let found = self.scan_project(repo, &vault, sight_now, (attempts, tip));
         // After an error everything is scanned anew.
         match (&found, sight) {
             (Ok(_), Some(sight)) => {
-                self.scans.0.lock().unwrap_or_else(PoisonError::into_inner).insert(repo.project.clone(), sight);
+                self.scans
+                    .0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .insert(repo.project.clone(), sight);
             }
             (_, sight) => {
                 if let Some(objects) = sight.and_then(|it| it.objects) {
@@ -97,7 +106,10 @@ impl GitAdapter {
             }
             *sight = ProjectScan::default();
         }
-        let objects = sight.objects.get_or_insert_with(|| self.layout.scratch_objects(vault)).clone();
+        let objects = sight
+            .objects
+            .get_or_insert_with(|| self.layout.scratch_objects(vault))
+            .clone();
         disk::make_dirs(&objects)?;
         sight.workspaces.retain(|it, _| attempts.contains(it));
         for attempt in attempts {
@@ -114,69 +126,121 @@ impl GitAdapter {
                 // The workspace is half written or unusual. It must not hide the others, and is
                 // scanned again the next time.
                 Err(error) => {
-                    tracing::debug!(%attempt, "could not scan the attempt's workspace for collisions: {error}");
+                    tracing::debug!(%attempt, "could not scan the attempt's workspace for \
+                        collisions: {error}");
                     sight.workspaces.remove(attempt);
                 }
             }
             sight.capture_count += 1;
         }
         let pairs = self.overlapping_pairs(vault, &sight.workspaces, tip)?;
-        let current: BTreeSet<_> = pairs.iter().map(|it| (it.2.clone(), it.3.clone())).collect();
+        let current: BTreeSet<_> = pairs
+            .iter()
+            .map(|it| (it.2.clone(), it.3.clone()))
+            .collect();
         sight.outcomes.retain(|it, _| current.contains(it));
-        let new: Vec<_> = current.into_iter().filter(|it| !sight.outcomes.contains_key(it)).collect();
+        let new: Vec<_> = current
+            .into_iter()
+            .filter(|it| !sight.outcomes.contains_key(it))
+            .collect();
         let outcomes = self.merge_pairs(vault, &objects, &new)?;
         sight.outcomes.extend(new.into_iter().zip(outcomes));
-        let collision = |(one, other, ours, theirs): (AttemptId, Option<AttemptId>, CommitId, CommitId)| {
-            let paths = sight.outcomes.get(&(ours, theirs))?.clone();
-            (!paths.is_empty()).then_some(WorkspaceCollision { attempt: one, other_attempt: other, paths })
-        };
+        let collision =
+            |(one, other, ours, theirs): (AttemptId, Option<AttemptId>, CommitId, CommitId)| {
+                let paths = sight.outcomes.get(&(ours, theirs))?.clone();
+                (!paths.is_empty()).then_some(WorkspaceCollision {
+                    attempt: one,
+                    other_attempt: other,
+                    paths,
+                })
+            };
         Ok(pairs.into_iter().filter_map(collision).collect())
     }
 
     /// Captures a workspace for the scan only.
-    fn capture_for_scan(&self, repo: &ProjectRepo, vault: &Path, attempt: AttemptId, objects: &Path) -> Result<Option<WorkspaceScan>, GitError> {
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let dir = self.layout.workspace(&repo.project, attempt);
-            let Some(base) = self.find_object(vault, &base_ref(attempt))? else { return Ok(None) };
-            if !disk::is_real_dir(&dir) {
-                return Ok(None);
-            }
-            // The sign is computed before the files are read, so that a change in between is
-            // noticed by the next scan.
-            let listed = self
-                .git
-                .in_vault(vault, "list ignored directories")
-                .work_tree(&dir)
-                .index(&self.layout.base_index(&repo.project, attempt))
-                .args(["ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z"])
-                .run_for_list()?;
-            let ignored: BTreeSet<Vec<u8>> =
-                listed.into_iter().filter_map(|it| it.strip_suffix(b"/").map(<[u8]>::to_vec)).collect();
-            let sign = fingerprint(&dir, &ignored).unwrap_or_default();
-            let tree = self.write_scan_tree(repo, attempt, vault, (&base, objects))?;
-            let changed = self
-                .git
-                .in_vault(vault, "list what a workspace changed")
-                .alternate_objects(objects)
-                .args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", base.as_str(), tree.as_str()])
-                .run_for_list()?;
-            let by = Authorship { name: String::new(), email: String::new(), message: "radar".into(), unix_seconds: 0 };
-            let commit = self
-                .git
-                .in_vault(vault, "note what a workspace holds")
-                .without_sync()
-                .object_dirs(objects, &vault.join("objects"))
-                .authorship(&by)
-                .args(["commit-tree", "-p", base.as_str(), tree.as_str()])
-                .input(by.message.clone().into_bytes())
-                .run_for_object()?;
-            Ok(Some(WorkspaceScan { fingerprint: sign, ignored_dirs: ignored, commit, base, changed: changed.into_iter().collect() }))
-        })
+    fn capture_for_scan(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        attempt: AttemptId,
+        objects: &Path,
+    ) -> Result<Option<WorkspaceScan>, GitError> {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let dir = self.layout.workspace(&repo.project, attempt);
+                let Some(base) = self.find_object(vault, &base_ref(attempt))? else {
+                    return Ok(None);
+                };
+                if !disk::is_real_dir(&dir) {
+                    return Ok(None);
+                }
+                // The sign is computed before the files are read, so that a change in between is
+                // noticed by the next scan.
+                let listed = self
+                    .git
+                    .in_vault(vault, "list ignored directories")
+                    .work_tree(&dir)
+                    .index(&self.layout.base_index(&repo.project, attempt))
+                    .args([
+                        "ls-files",
+                        "--others",
+                        "--ignored",
+                        "--exclude-standard",
+                        "--directory",
+                        "-z",
+                    ])
+                    .run_for_list()?;
+                let ignored: BTreeSet<Vec<u8>> = listed
+                    .into_iter()
+                    .filter_map(|it| it.strip_suffix(b"/").map(<[u8]>::to_vec))
+                    .collect();
+                let sign = fingerprint(&dir, &ignored).unwrap_or_default();
+                let tree = self.write_scan_tree(repo, attempt, vault, (&base, objects))?;
+                let changed = self
+                    .git
+                    .in_vault(vault, "list what a workspace changed")
+                    .alternate_objects(objects)
+                    .args([
+                        "diff-tree",
+                        "-r",
+                        "--name-only",
+                        "-z",
+                        "--no-renames",
+                        base.as_str(),
+                        tree.as_str(),
+                    ])
+                    .run_for_list()?;
+                let by = Authorship {
+                    name: String::new(),
+                    email: String::new(),
+                    message: "radar".into(),
+                    unix_seconds: 0,
+                };
+                let commit = self
+                    .git
+                    .in_vault(vault, "note what a workspace holds")
+                    .without_sync()
+                    .object_dirs(objects, &vault.join("objects"))
+                    .authorship(&by)
+                    .args(["commit-tree", "-p", base.as_str(), tree.as_str()])
+                    .input(by.message.clone().into_bytes())
+                    .run_for_object()?;
+                Ok(Some(WorkspaceScan {
+                    fingerprint: sign,
+                    ignored_dirs: ignored,
+                    commit,
+                    base,
+                    changed: changed.into_iter().collect(),
+                }))
+            })
     }
 
     /// Returns the pairs of commits to merge, those whose sides changed the same path: two
     /// attempts, or an attempt and the trunk.
-    #[expect(clippy::type_complexity, reason = "a row of a table that only the caller reads")]
+    #[expect(
+        clippy::type_complexity,
+        reason = "a row of a table that only the caller reads"
+    )]
     fn overlapping_pairs(
         &self,
         vault: &Path,
@@ -191,7 +255,12 @@ impl GitAdapter {
             }
             for (other, theirs) in seen.range(*one..).skip(1) {
                 if overlap(&mine.changed, &theirs.changed) {
-                    pairs.push((*one, Some(*other), mine.commit.clone(), theirs.commit.clone()));
+                    pairs.push((
+                        *one,
+                        Some(*other),
+                        mine.commit.clone(),
+                        theirs.commit.clone(),
+                    ));
                 }
             }
             if mine.base == *tip {
@@ -204,7 +273,10 @@ impl GitAdapter {
                 })?;
                 trunk.insert(mine.base.clone(), moved.files.into_keys().collect());
             }
-            if trunk.get(&mine.base).is_some_and(|it| overlap(&mine.changed, it)) {
+            if trunk
+                .get(&mine.base)
+                .is_some_and(|it| overlap(&mine.changed, it))
+            {
                 pairs.push((*one, None, tip.clone(), mine.commit.clone()));
             }
         }
@@ -222,17 +294,41 @@ impl GitAdapter {
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
-        let asked: String = pairs.iter().map(|(ours, theirs)| format!("{ours} {theirs}\n")).collect();
-        let call = self.git.in_vault(vault, OPERATION).without_sync().object_dirs(objects, &vault.join("objects"));
-        let call = call.args(["merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", "--stdin"]);
+        let asked: String = pairs
+            .iter()
+            .map(|(ours, theirs)| format!("{ours} {theirs}\n"))
+            .collect();
+        let call = self
+            .git
+            .in_vault(vault, OPERATION)
+            .without_sync()
+            .object_dirs(objects, &vault.join("objects"));
+        let call = call.args([
+            "merge-tree",
+            "--write-tree",
+            "-z",
+            "--name-only",
+            "--no-messages",
+            "--stdin",
+        ]);
         let said = call.input(asked.into()).run_expecting_success()?;
         let mut parts = said.stdout.split(|it| *it == 0);
         let mut outcomes = Vec::new();
         for _ in pairs {
             // For each pair: a clean flag, the tree, the paths, and an empty field.
-            let (Some(clean), Some(_tree)) = (parts.next(), parts.next()) else { return Err(errors::unexpected(OPERATION)) };
-            let paths: Vec<Vec<u8>> = parts.by_ref().take_while(|it| !it.is_empty()).map(<[u8]>::to_vec).collect();
-            outcomes.push(if clean == b"1" { Vec::new() } else { path_names(&paths) });
+            let (Some(clean), Some(_tree)) = (parts.next(), parts.next()) else {
+                return Err(errors::unexpected(OPERATION));
+            };
+            let paths: Vec<Vec<u8>> = parts
+                .by_ref()
+                .take_while(|it| !it.is_empty())
+                .map(<[u8]>::to_vec)
+                .collect();
+            outcomes.push(if clean == b"1" {
+                Vec::new()
+            } else {
+                path_names(&paths)
+            });
         }
         Ok(outcomes)
     }
@@ -243,7 +339,11 @@ impl GitAdapter {
 fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
     let under = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
         let inner = [path.as_slice(), b"/"].concat();
-        paths.contains(path) || paths.range(inner.clone()..).next().is_some_and(|it| it.starts_with(&inner))
+        paths.contains(path)
+            || paths
+                .range(inner.clone()..)
+                .next()
+                .is_some_and(|it| it.starts_with(&inner))
     };
     one.iter().any(|it| under(other, it)) || other.iter().any(|it| under(one, it))
 }
@@ -255,19 +355,31 @@ fn fingerprint(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
     let mut left = vec![Vec::new()];
     while let Some(prefix) = left.pop() {
         let mut here: u64 = 0;
-        for entry in fs::read_dir(top.join(path_from_bytes(&prefix))).ok()?.flatten() {
+        for entry in fs::read_dir(top.join(path_from_bytes(&prefix)))
+            .ok()?
+            .flatten()
+        {
             let path = [prefix.as_slice(), entry.file_name().as_bytes()].concat();
             if path == b".git" || ignored.contains(&path) {
                 continue;
             }
             entries += 1;
-            let Ok(found) = entry.metadata() else { continue };
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
             let mut of = DefaultHasher::new();
             (&path, found.mode()).hash(&mut of);
             if found.is_dir() {
                 left.push([path.as_slice(), b"/"].concat());
             } else {
-                (found.ino(), found.size(), found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
+                (
+                    found.ino(),
+                    found.size(),
+                    found.mtime(),
+                    found.mtime_nsec(),
+                    found.ctime(),
+                    found.ctime_nsec(),
+                )
                     .hash(&mut of);
             }
             // The order in which a directory lists its entries is irrelevant.
@@ -287,7 +399,12 @@ mod tests {
 
     #[test]
     fn paths_overlap_if_they_are_equal_or_one_contains_the_other() {
-        let set = |paths: &[&str]| paths.iter().map(|it| it.as_bytes().to_vec()).collect::<BTreeSet<_>>();
+        let set = |paths: &[&str]| {
+            paths
+                .iter()
+                .map(|it| it.as_bytes().to_vec())
+                .collect::<BTreeSet<_>>()
+        };
         assert!(overlap(&set(&["a", "b"]), &set(&["b"])));
         assert!(overlap(&set(&["a"]), &set(&["a/b"])) && overlap(&set(&["a/b/c"]), &set(&["a"])));
         assert!(!overlap(&set(&["a"]), &set(&["ab", "b/a"])) && !overlap(&set(&[]), &set(&["a"])));

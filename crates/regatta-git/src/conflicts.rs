@@ -22,7 +22,10 @@ pub(crate) struct MergeConflicts {
 
 impl MergeConflicts {
     pub(crate) fn path_names(&self) -> Vec<String> {
-        self.conflicts.iter().map(|conflict| conflict.path.clone()).collect()
+        self.conflicts
+            .iter()
+            .map(|conflict| conflict.path.clone())
+            .collect()
     }
 }
 
@@ -36,13 +39,24 @@ struct IndexStages {
 pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
     let mut stages: BTreeMap<String, IndexStages> = BTreeMap::new();
     // An empty field separates the entries from the messages.
-    let end = fields.iter().position(|field| field.is_empty()).unwrap_or(fields.len());
+    let end = fields
+        .iter()
+        .position(|field| field.is_empty())
+        .unwrap_or(fields.len());
     for field in &fields[..end] {
         let text = path_to_text(field);
-        let Some((head, path)) = text.split_once('\t') else { continue };
+        let Some((head, path)) = text.split_once('\t') else {
+            continue;
+        };
         let mut head = head.split(' ');
-        let (mode, object) = (head.next().unwrap_or_default(), head.next().unwrap_or_default());
-        let stage = head.next().and_then(|stage| stage.parse::<usize>().ok()).filter(|stage| (1..=3).contains(stage));
+        let (mode, object) = (
+            head.next().unwrap_or_default(),
+            head.next().unwrap_or_default(),
+        );
+        let stage = head
+            .next()
+            .and_then(|stage| stage.parse::<usize>().ok())
+            .filter(|stage| (1..=3).contains(stage));
         let Some(stage) = stage else { continue };
         let known = stages.entry(path.to_owned()).or_default();
         known.entries[stage - 1] = Some((mode.to_owned(), object.to_owned()));
@@ -51,21 +65,43 @@ pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
     let mut found: BTreeMap<String, ConflictKind> = BTreeMap::new();
     let mut invented = BTreeSet::new();
     for (path, stages) in &stages {
-        let about: Vec<&MergeMessage> = messages.iter().filter(|message| message.paths.contains(path)).collect();
-        let real = about.iter().find_map(|message| original_name(path, &message.paths));
+        let about: Vec<&MergeMessage> = messages
+            .iter()
+            .filter(|message| message.paths.contains(path))
+            .collect();
+        let real = about
+            .iter()
+            .find_map(|message| original_name(path, &message.paths));
         // Git always reports an invented name, but older versions may not name the original path
         // with it.
         let real = real.or_else(|| original_of_tilde_name(path, stages));
         if let Some(real) = real {
             invented.insert(path.clone());
-            let types = about.iter().any(|message| message.kind.contains("distinct"));
-            found.insert(real, if types { ConflictKind::Type } else { ConflictKind::FileAndDirectory });
+            let types = about
+                .iter()
+                .any(|message| message.kind.contains("distinct"));
+            found.insert(
+                real,
+                if types {
+                    ConflictKind::Type
+                } else {
+                    ConflictKind::FileAndDirectory
+                },
+            );
             continue;
         }
-        found.entry(path.clone()).or_insert_with(|| conflict_kind(stages, &about));
+        found
+            .entry(path.clone())
+            .or_insert_with(|| conflict_kind(stages, &about));
     }
-    let paths = found.into_iter().map(|(path, kind)| Conflict { path, kind }).collect();
-    MergeConflicts { conflicts: paths, invented_names: invented.into_iter().collect() }
+    let paths = found
+        .into_iter()
+        .map(|(path, kind)| Conflict { path, kind })
+        .collect();
+    MergeConflicts {
+        conflicts: paths,
+        invented_names: invented.into_iter().collect(),
+    }
 }
 
 struct MergeMessage {
@@ -78,12 +114,21 @@ struct MergeMessage {
 fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
     let mut found = Vec::new();
     while let Some((count, rest)) = fields.split_first() {
-        let Ok(count) = path_to_text(count).parse::<usize>() else { break };
+        let Ok(count) = path_to_text(count).parse::<usize>() else {
+            break;
+        };
         if rest.len() < count + 2 {
             break;
         }
-        let paths = rest[..count].iter().map(|path| path_to_text(path)).collect();
-        found.push(MergeMessage { paths, kind: path_to_text(rest[count]), text: path_to_text(rest[count + 1]) });
+        let paths = rest[..count]
+            .iter()
+            .map(|path| path_to_text(path))
+            .collect();
+        found.push(MergeMessage {
+            paths,
+            kind: path_to_text(rest[count]),
+            text: path_to_text(rest[count + 1]),
+        });
         fields = &rest[count + 2..];
     }
     found
@@ -100,7 +145,8 @@ fn original_name(path: &str, named: &[String]) -> Option<String> {
 /// the file.
 fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
     let (real, suffix) = path.rsplit_once('~')?;
-    let is_object = matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_object =
+        matches!(suffix.len(), 40 | 64) && suffix.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sides = stages.entries[1..].iter().flatten().count();
     (is_object && sides == 1).then(|| real.to_owned())
 }
@@ -113,7 +159,11 @@ fn conflict_kind(stages: &IndexStages, about: &[&MergeMessage]) -> ConflictKind 
         _ if says("rename") => ConflictKind::Renamed,
         _ if says("file/directory") => ConflictKind::FileAndDirectory,
         _ if says("distinct") => ConflictKind::Type,
-        _ if says("binary") || about.iter().any(|message| message.text.contains("Cannot merge binary")) => {
+        _ if says("binary")
+            || about
+                .iter()
+                .any(|message| message.text.contains("Cannot merge binary")) =>
+        {
             ConflictKind::Binary
         }
         [Some(_), Some(_), None] => ConflictKind::DeletedByTask,
@@ -138,31 +188,64 @@ mod tests {
     fn name_invented_by_git_is_reported_as_the_original_path() {
         let object = "65b4a72ac9b99ec3868ffdb44f7cb2def30ee25b";
         let said = format!(
-            "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT (file/directory)|directory in the way"
+            "100644 aaaa 3\tnotes~{object}||2|notes~{object}|notes|CONFLICT \
+            (file/directory)|directory in the way"
         );
         let found = fields(&said);
         assert_eq!(found.path_names(), ["notes"]);
         assert_eq!(found.conflicts[0].kind, ConflictKind::FileAndDirectory);
         assert_eq!(found.invented_names, [format!("notes~{object}")]);
         // A file whose own name has a tilde is not an invented name.
-        let found = fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
-        assert_eq!((found.path_names(), found.invented_names.len()), (vec!["x~1".to_owned()], 0));
+        let found =
+            fields("100644 a 1\tx~1|100644 b 2\tx~1|100644 c 3\tx~1||1|x~1|CONFLICT (contents)|x");
+        assert_eq!(
+            (found.path_names(), found.invented_names.len()),
+            (vec!["x~1".to_owned()], 0)
+        );
     }
 
     #[test]
     fn kind_of_a_conflict_follows_from_stages_and_messages() {
         let cases = [
-            ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Content),
-            ("100644 a 1\tx|100644 b 2\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedByTask),
-            ("100644 a 1\tx|100644 c 3\tx||1|x|CONFLICT (modify/delete)|m", ConflictKind::DeletedOnTrunk),
-            ("100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m", ConflictKind::Added),
-            ("100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (binary)|m", ConflictKind::Binary),
-            ("100644 a 1\tx|100644 b 2\tx|120000 c 3\tx||1|x|CONFLICT (distinct modes)|m", ConflictKind::Type),
-            ("100644 a 1\tx|100644 b 2\tx||2|x|y|CONFLICT (rename/delete)|m", ConflictKind::Renamed),
+            (
+                "100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m",
+                ConflictKind::Content,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx||1|x|CONFLICT (modify/delete)|m",
+                ConflictKind::DeletedByTask,
+            ),
+            (
+                "100644 a 1\tx|100644 c 3\tx||1|x|CONFLICT (modify/delete)|m",
+                ConflictKind::DeletedOnTrunk,
+            ),
+            (
+                "100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (contents)|m",
+                ConflictKind::Added,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx|100644 c 3\tx||1|x|CONFLICT (binary)|m",
+                ConflictKind::Binary,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx|120000 c 3\tx||1|x|CONFLICT (distinct modes)|m",
+                ConflictKind::Type,
+            ),
+            (
+                "100644 a 1\tx|100644 b 2\tx||2|x|y|CONFLICT (rename/delete)|m",
+                ConflictKind::Renamed,
+            ),
         ];
         for (said, kind) in cases {
             let found = fields(said);
-            assert_eq!(found.conflicts, [Conflict { path: "x".into(), kind }], "{said}");
+            assert_eq!(
+                found.conflicts,
+                [Conflict {
+                    path: "x".into(),
+                    kind
+                }],
+                "{said}"
+            );
         }
         assert_eq!(fields(""), MergeConflicts::default());
     }

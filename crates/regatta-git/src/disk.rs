@@ -25,7 +25,8 @@ pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), GitError> 
 /// Appends to a file.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
-    file.and_then(|mut it| it.write_all(bytes)).map_err(|cause| errors::io_error("write", path, &cause))
+    file.and_then(|mut it| it.write_all(bytes))
+        .map_err(|cause| errors::io_error("write", path, &cause))
 }
 
 pub(crate) fn make_dirs(path: &Path) -> Result<(), GitError> {
@@ -41,7 +42,9 @@ pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), GitError> {
 /// Waits until the directory's entries are on disk, because git syncs its files but not their
 /// names.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
-    File::open(path).and_then(|it| it.sync_all()).map_err(|cause| errors::io_error("flush", path, &cause))
+    File::open(path)
+        .and_then(|it| it.sync_all())
+        .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
 /// Waits until these files and directories are on disk. All are synced together, so that the disk
@@ -52,7 +55,9 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
     for part in paths.chunks(MAX_CONCURRENT_SYNCS) {
         std::thread::scope(|scope| {
             let waits: Vec<_> = part.iter().map(|it| scope.spawn(|| sync_dir(it))).collect();
-            waits.into_iter().try_for_each(|it| it.join().unwrap_or(Ok(())))
+            waits
+                .into_iter()
+                .try_for_each(|it| it.join().unwrap_or(Ok(())))
         })?;
     }
     Ok(())
@@ -73,7 +78,8 @@ pub(crate) fn sync_file_system(path: &Path) -> Result<(), GitError> {
 /// the risk.
 pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     let objects = git_dir.join("objects");
-    let entries = fs::read_dir(&objects).map_err(|cause| errors::io_error("read", &objects, &cause))?;
+    let entries =
+        fs::read_dir(&objects).map_err(|cause| errors::io_error("read", &objects, &cause))?;
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|it| it.is_dir()) {
             match sync_dir(&entry.path()) {
@@ -134,7 +140,11 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
         let mut dirs = Vec::new();
         for entry in fs::read_dir(top)? {
             let entry = entry?;
-            if entry.file_type()?.is_dir() { dirs.push(entry.path()) } else { fs::remove_file(entry.path())? }
+            if entry.file_type()?.is_dir() {
+                dirs.push(entry.path())
+            } else {
+                fs::remove_file(entry.path())?
+            }
         }
         if dirs.is_empty() {
             return fs::remove_dir(top);
@@ -148,7 +158,10 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
                     continue;
                 }
                 open_up(&path)?; // moving a directory writes to it
-                let free = numbers.by_ref().map(|it| top.join(format!(".{it}"))).find(|it| !is_occupied(it));
+                let free = numbers
+                    .by_ref()
+                    .map(|it| top.join(format!(".{it}")))
+                    .find(|it| !is_occupied(it));
                 free.map_or(Ok(()), |to| fs::rename(&path, to))?;
             }
             fs::remove_dir(&dir)?;
@@ -162,9 +175,13 @@ pub(crate) fn disk_size(top: &Path) -> u64 {
     let mut bytes = 0;
     let mut left = vec![top.to_path_buf()];
     while let Some(dir) = left.pop() {
-        let Ok(entries) = fs::read_dir(&dir) else { continue };
+        let Ok(entries) = fs::read_dir(&dir) else {
+            continue;
+        };
         for entry in entries.flatten() {
-            let Ok(found) = entry.metadata() else { continue };
+            let Ok(found) = entry.metadata() else {
+                continue;
+            };
             bytes += found.blocks() * 512;
             if found.is_dir() {
                 left.push(entry.path());
@@ -194,7 +211,12 @@ mod tests {
         let (from, to) = (home.path().join("from"), home.path().join("to"));
         let time = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 123_456_789);
         fs::write(&from, "index").unwrap();
-        File::options().append(true).open(&from).unwrap().set_modified(time).unwrap();
+        File::options()
+            .append(true)
+            .open(&from)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
         copy_index(&from, &to).unwrap();
         assert_eq!(fs::metadata(&to).unwrap().modified().unwrap(), time);
     }

@@ -8,7 +8,11 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_engine::ports::git::GitError;
 
 fn git_error(code: &'static str, what: String, hint: impl Into<String>) -> GitError {
-    GitError { code, message: what, hint: hint.into() }
+    GitError {
+        code,
+        message: what,
+        hint: hint.into(),
+    }
 }
 
 pub(crate) fn git_missing() -> GitError {
@@ -21,11 +25,19 @@ pub(crate) fn git_missing() -> GitError {
 
 pub(crate) fn io_error(doing: &str, path: &Path, cause: &io::Error) -> GitError {
     let hint = match cause.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "Free some disk space, then try again.",
-        io::ErrorKind::PermissionDenied => "Give the user who runs Regatta access to that path, then try again.",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "Free some disk space, then try again."
+        }
+        io::ErrorKind::PermissionDenied => {
+            "Give the user who runs Regatta access to that path, then try again."
+        }
         _ => "Check that path, then try again.",
     };
-    git_error("io", format!("Regatta could not {doing} {}: {cause}.", path.display()), hint)
+    git_error(
+        "io",
+        format!("Regatta could not {doing} {}: {cause}.", path.display()),
+        hint,
+    )
 }
 
 /// Turns git's output into an error, with a code of its own where a person can fix the cause.
@@ -36,37 +48,54 @@ pub(crate) fn git_failed(doing: &str, printed: &str) -> GitError {
         return git_error(
             "unsafe_repository",
             what,
-            "The repository belongs to another user. If you trust it, run `git config --global --add safe.directory PATH`.",
+            "The repository belongs to another user. If you trust it, run `git config --global \
+            --add safe.directory PATH`.",
         );
     }
     if printed.contains(".lock': File exists") {
         return git_error(
             "busy",
             what,
-            "Another git program is running there. If none is, remove the lock file named above, then try again.",
+            "Another git program is running there. If none is, remove the lock file named above, \
+            then try again.",
         );
     }
-    if ["BOM is required", "BOM is prohibited", "failed to encode"].iter().any(|words| printed.contains(words)) {
+    if ["BOM is required", "BOM is prohibited", "failed to encode"]
+        .iter()
+        .any(|words| printed.contains(words))
+    {
         return git_error(
             "unencodable",
             what,
-            "The working-tree-encoding in .gitattributes does not fit the file: correct the attribute or the file, then retry.",
+            "The working-tree-encoding in .gitattributes does not fit the file: correct the \
+            attribute or the file, then retry.",
         );
     }
     if printed.contains("No space left on device") {
         return git_error("git_failed", what, "Free some disk space, then try again.");
     }
-    git_error("git_failed", what, "Run `git fsck` in the repository to see whether it is sound, then try again.")
+    git_error(
+        "git_failed",
+        what,
+        "Run `git fsck` in the repository to see whether it is sound, then try again.",
+    )
 }
 
 pub(crate) fn not_started(doing: &str, cause: &io::Error) -> GitError {
-    git_error("git_failed", format!("Git could not {doing}: {cause}."), "Try again.")
+    git_error(
+        "git_failed",
+        format!("Git could not {doing}: {cause}."),
+        "Try again.",
+    )
 }
 
 pub(crate) fn too_much_output(doing: &str, limit: usize) -> GitError {
     git_error(
         "git_failed",
-        format!("Git printed more than {} MiB when asked to {doing}.", limit >> 20),
+        format!(
+            "Git printed more than {} MiB when asked to {doing}.",
+            limit >> 20
+        ),
         "The repository has more files than Regatta can handle; please report it.",
     )
 }
@@ -90,7 +119,10 @@ pub(crate) fn not_a_repository(path: &Path) -> GitError {
 pub(crate) fn inside_git_directory(path: &Path) -> GitError {
     git_error(
         "not_a_repository",
-        format!("{} is inside a `.git` directory, not in a working tree.", path.display()),
+        format!(
+            "{} is inside a `.git` directory, not in a working tree.",
+            path.display()
+        ),
         "Go to the working tree, or name it with `regatta -C PATH`.",
     )
 }
@@ -98,7 +130,10 @@ pub(crate) fn inside_git_directory(path: &Path) -> GitError {
 pub(crate) fn unborn_branch(trunk: &BranchName, path: &Path) -> GitError {
     git_error(
         "unborn_branch",
-        format!("The branch {trunk} in {} has no commit yet.", path.display()),
+        format!(
+            "The branch {trunk} in {} has no commit yet.",
+            path.display()
+        ),
         "Make a first commit there: `git commit --allow-empty -m start`.",
     )
 }
@@ -123,14 +158,18 @@ pub(crate) fn no_such_object(id: &CommitId) -> GitError {
     git_error(
         "no_such_object",
         format!("The object {id} is missing from the vault."),
-        "Run `git fsck` in the project's vault to see what else is missing, and restore the data directory from a backup.",
+        "Run `git fsck` in the project's vault to see what else is missing, and restore the data \
+        directory from a backup.",
     )
 }
 
 pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
     git_error(
         "no_workspace",
-        format!("The attempt {attempt} has no workspace at {}.", path.display()),
+        format!(
+            "The attempt {attempt} has no workspace at {}.",
+            path.display()
+        ),
         "Start a new attempt on the task.",
     )
 }
@@ -138,7 +177,10 @@ pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
 pub(crate) fn isolation_failed(path: &Path) -> GitError {
     git_error(
         "isolation_failed",
-        format!("The workspace {} would share a git directory with another repository.", path.display()),
+        format!(
+            "The workspace {} would share a git directory with another repository.",
+            path.display()
+        ),
         "Look for a `.git` or a symbolic link above the data directory, then try again.",
     )
 }
@@ -147,15 +189,22 @@ pub(crate) fn bad_sparse(text: &str, why: &str) -> GitError {
     git_error(
         "bad_sparse",
         format!("`workspace.sparse` contains {text:?}, but {why}."),
-        "Name directories relative to the repository's top in regatta.toml, for example `sparse = [\"server\"]`.",
+        "Name directories relative to the repository's top in regatta.toml, for example `sparse = \
+        [\"server\"]`.",
     )
 }
 
-pub(crate) fn too_much_to_copy(files: u64, bytes: u64, most_files: u64, most_bytes: u64) -> GitError {
+pub(crate) fn too_much_to_copy(
+    files: u64,
+    bytes: u64,
+    most_files: u64,
+    most_bytes: u64,
+) -> GitError {
     git_error(
         "too_much_to_copy",
         format!(
-            "`workspace.copy` matches {files} files with {} MiB; a workspace gets at most {most_files} files and {} MiB.",
+            "`workspace.copy` matches {files} files with {} MiB; a workspace gets at most \
+            {most_files} files and {} MiB.",
             bytes >> 20,
             most_bytes >> 20
         ),
@@ -166,7 +215,10 @@ pub(crate) fn too_much_to_copy(files: u64, bytes: u64, most_files: u64, most_byt
 pub(crate) fn took_too_long(doing: &str, patience: Duration) -> GitError {
     git_error(
         "git_slow",
-        format!("Git did not {doing} within {} s, so Regatta ended it.", patience.as_secs()),
+        format!(
+            "Git did not {doing} within {} s, so Regatta ended it.",
+            patience.as_secs()
+        ),
         "Check that the disk and the other machine respond, then try again.",
     )
 }
@@ -174,7 +226,10 @@ pub(crate) fn took_too_long(doing: &str, patience: Duration) -> GitError {
 pub(crate) fn no_file(path: &Path) -> GitError {
     git_error(
         "no_file",
-        format!("{} is a pipe, a socket or a device where git reads a file.", path.display()),
+        format!(
+            "{} is a pipe, a socket or a device where git reads a file.",
+            path.display()
+        ),
         "Nothing needs to be done: Regatta removes it when the work is captured.",
     )
 }
@@ -182,7 +237,11 @@ pub(crate) fn no_file(path: &Path) -> GitError {
 pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
     git_error(
         "unreadable",
-        format!("Some files in {} cannot be read: {}.", path.display(), first_error_line(printed)),
+        format!(
+            "Some files in {} cannot be read: {}.",
+            path.display(),
+            first_error_line(printed)
+        ),
         "Make them readable with `chmod -R u+rwX`, then try again.",
     )
 }
@@ -191,7 +250,10 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
 pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
     const SHOWN: usize = 60;
     let letters: Vec<char> = path.trim_end_matches('/').chars().collect();
-    let (begin, end) = (&letters[..letters.len().min(SHOWN)], &letters[letters.len().saturating_sub(SHOWN)..]);
+    let (begin, end) = (
+        &letters[..letters.len().min(SHOWN)],
+        &letters[letters.len().saturating_sub(SHOWN)..],
+    );
     let text = |letters: &[char]| letters.iter().collect::<String>();
     git_error(
         "path_too_long",
@@ -209,15 +271,24 @@ pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
 pub(crate) fn grafted(user: &Path, cause: &GitError) -> GitError {
     git_error(
         "grafted",
-        format!("{} has grafts in info/grafts, which cannot be copied. {}", user.display(), cause.message),
-        "Turn them into replacements with `git replace --convert-graft-file`, or remove the file, then retry.",
+        format!(
+            "{} has grafts in info/grafts, which cannot be copied. {}",
+            user.display(),
+            cause.message
+        ),
+        "Turn them into replacements with `git replace --convert-graft-file`, or remove the file, \
+        then retry.",
     )
 }
 
 pub(crate) fn unstorable(path: &Path, printed: &str) -> GitError {
     git_error(
         "unstorable",
-        format!("Some files in {} have names that git does not store: {}.", path.display(), first_error_line(printed)),
+        format!(
+            "Some files in {} have names that git does not store: {}.",
+            path.display(),
+            first_error_line(printed)
+        ),
         "Rename or remove them, then try again.",
     )
 }
@@ -227,16 +298,22 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
     git_error(
         "submodule_missing",
         format!(
-            "The submodule {path} is at {short}, which your copy of it does not have, and its remote did not return it: {reason}."
+            "The submodule {path} is at {short}, which your copy of it does not have, and its \
+            remote did not return it: {reason}."
         ),
-        format!("Bring it here with `git submodule update --init --recursive {path}`, then try again."),
+        format!(
+            "Bring it here with `git submodule update --init --recursive {path}`, then try again."
+        ),
     )
 }
 
 pub(crate) fn too_many_submodules(path: &str, most: usize) -> GitError {
     git_error(
         "too_many_submodules",
-        format!("The checkout has more than {most} submodules, including nested ones; {path} exceeds the limit."),
+        format!(
+            "The checkout has more than {most} submodules, including nested ones; {path} exceeds \
+            the limit."
+        ),
         "Move the submodule back to a commit with fewer submodules, then try again.",
     )
 }
@@ -246,24 +323,37 @@ pub(crate) fn submodule_commit_missing(path: &str, commit: &CommitId) -> GitErro
     git_error(
         "submodule_commit_missing",
         format!(
-            "The attempt moved the submodule {path} to {short}, which is not in its workspace, in your copy or at the remote of the \
+            "The attempt moved the submodule {path} to {short}, which is not in its workspace, in \
+             your copy or at the remote of the \
              submodule."
         ),
-        "Fetch that commit into your copy of the submodule, or have the pointer set to a commit that exists, then try again.",
+        "Fetch that commit into your copy of the submodule, or have the pointer set to a commit \
+        that exists, then try again.",
     )
 }
 
 pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
     const SHOWN: usize = 5;
     let more = paths.len().saturating_sub(SHOWN);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    let named = paths.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if more == 0 {
+        String::new()
+    } else {
+        format!(" and {more} more")
+    };
+    let named = paths
+        .iter()
+        .take(SHOWN)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
     git_error(
         "submodule_edited",
         format!(
-            "The attempt edited files in a submodule without committing them there, so they cannot land: {named}{more}."
+            "The attempt edited files in a submodule without committing them there, so they \
+            cannot land: {named}{more}."
         ),
-        "Have them committed inside the submodule, or undone, then try again. They are kept in the vault.",
+        "Have them committed inside the submodule, or undone, then try again. They are kept in \
+        the vault.",
     )
 }
 
@@ -279,7 +369,8 @@ pub(crate) fn case_collision(new: &str, other: &str) -> GitError {
     git_error(
         "same_names",
         format!(
-            "It adds {new}, which differs from {other} by case alone, and your file system treats both as one file \
+            "It adds {new}, which differs from {other} by case alone, and your file system treats \
+             both as one file \
              (core.ignorecase): have it renamed with regatta revise, or drop it."
         ),
         "Have it renamed with `regatta revise`, or drop it with `regatta drop`.",
@@ -298,7 +389,8 @@ pub(crate) fn workspace_in_use(attempt: AttemptId, path: &Path) -> GitError {
     git_error(
         "busy",
         format!(
-            "The captures of {attempt} cannot be deleted yet, because its workspace {} still exists.",
+            "The captures of {attempt} cannot be deleted yet, because its workspace {} still \
+            exists.",
             path.display()
         ),
         "Regatta removes the workspace by itself, and the captures after it.",
@@ -316,7 +408,10 @@ pub(crate) fn index_locked(lock: &Path) -> GitError {
 pub(crate) fn operation_in_progress(of: &str, path: &Path) -> GitError {
     git_error(
         "busy",
-        format!("The checkout of the trunk at {} is in the middle of {of}.", path.display()),
+        format!(
+            "The checkout of the trunk at {} is in the middle of {of}.",
+            path.display()
+        ),
         "Finish or abort it; Regatta then continues by itself.",
     )
 }
@@ -329,7 +424,12 @@ pub(crate) fn being_rebased(trunk: &BranchName) -> GitError {
     )
 }
 
-pub(crate) fn checkout_behind(path: &Path, old: &CommitId, new: &CommitId, printed: &str) -> GitError {
+pub(crate) fn checkout_behind(
+    path: &Path,
+    old: &CommitId,
+    new: &CommitId,
+    printed: &str,
+) -> GitError {
     git_error(
         "checkout_behind",
         format!(
@@ -339,7 +439,9 @@ pub(crate) fn checkout_behind(path: &Path, old: &CommitId, new: &CommitId, print
         ),
         // The hint does not name `git checkout` or `git reset`, because those would overwrite other
         // changes.
-        format!("Move your change to that file away, then run `git read-tree -m -u {old} {new}` there."),
+        format!(
+            "Move your change to that file away, then run `git read-tree -m -u {old} {new}` there."
+        ),
     )
 }
 
@@ -354,24 +456,33 @@ pub(crate) fn cannot_replay_first_commit(commit: &CommitId) -> GitError {
 pub(crate) fn still_conflicts(paths: &[String]) -> GitError {
     git_error(
         "unsettled",
-        format!("These paths conflict even when one side is taken: {}.", paths.join(", ")),
+        format!(
+            "These paths conflict even when one side is taken: {}.",
+            paths.join(", ")
+        ),
         "Merge them by hand: a file on one side is a directory on the other.",
     )
 }
 
 pub(crate) fn dropped_message(paths: &[String]) -> String {
-    format!("Versions that were dropped when a conflict was resolved\n\n{}\n", paths.join("\n"))
+    format!(
+        "Versions that were dropped when a conflict was resolved\n\n{}\n",
+        paths.join("\n")
+    )
 }
 
 pub(crate) fn no_such_remote(remote: &str, path: &Path) -> String {
     format!(
-        "{} has no remote `{remote}`; add it with `git remote add {remote} URL`, or change `landing.push`",
+        "{} has no remote `{remote}`; add it with `git remote add {remote} URL`, or change \
+        `landing.push`",
         path.display()
     )
 }
 
 pub(crate) fn push_failed(remote: &str, refused: &str, printed: &str) -> String {
-    let reason = refused.rsplit_once('[').map_or_else(|| first_error_line(printed), |it| it.1.replace(']', ""));
+    let reason = refused
+        .rsplit_once('[')
+        .map_or_else(|| first_error_line(printed), |it| it.1.replace(']', ""));
     format!("`git push {remote}` failed: {}", reason.trim())
 }
 
@@ -391,14 +502,18 @@ pub(crate) fn unrelated_histories(remote: &str, trunk: &BranchName) -> GitError 
     git_error(
         "unrelated",
         format!("The trunk {trunk} and that of {remote} have no commit in common."),
-        "Check that `landing.push` names the right remote. If it does, merge the two trunks by hand.",
+        "Check that `landing.push` names the right remote. If it does, merge the two trunks by \
+        hand.",
     )
 }
 
 pub(crate) fn too_far_apart(commits: usize, most: usize) -> GitError {
     git_error(
         "too_far_apart",
-        format!("{commits} commits are only here and not at the remote; Regatta rebases at most {most} by itself."),
+        format!(
+            "{commits} commits are only here and not at the remote; Regatta rebases at most \
+            {most} by itself."
+        ),
         "Rebase by hand: git pull --rebase.",
     )
 }
@@ -420,7 +535,11 @@ pub(crate) fn bad_push(why: &str) -> GitError {
 }
 
 pub(crate) fn bad_protocol() -> GitError {
-    git_error("bad_request", "The header Git-Protocol is invalid.".into(), "Use a git program to fetch and push.")
+    git_error(
+        "bad_request",
+        "The header Git-Protocol is invalid.".into(),
+        "Use a git program to fetch and push.",
+    )
 }
 
 pub(crate) fn bad_remote(why: &str) -> GitError {
@@ -434,7 +553,10 @@ pub(crate) fn bad_remote(why: &str) -> GitError {
 pub(crate) fn ca_missing(path: &Path) -> GitError {
     git_error(
         "bad_remote",
-        format!("There is no certificate file {} for the server.", path.display()),
+        format!(
+            "There is no certificate file {} for the server.",
+            path.display()
+        ),
         "Copy the server's certificate there, or leave the option out.",
     )
 }
@@ -456,11 +578,14 @@ pub(crate) fn remote_trunk_missing(trunk: &BranchName, url: &str) -> GitError {
 }
 
 pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
-    let reason = line.rsplit_once('(').map_or("the server gave no reason", |it| it.1.trim_end_matches(')'));
+    let reason = line
+        .rsplit_once('(')
+        .map_or("the server gave no reason", |it| it.1.trim_end_matches(')'));
     git_error(
         "ref_refused",
         format!("The server did not accept the work of {attempt}: {reason}."),
-        "If the attempt was given to another agent, nothing needs to be done: its captures stay here.",
+        "If the attempt was given to another agent, nothing needs to be done: its captures stay \
+        here.",
     )
 }
 
@@ -468,7 +593,10 @@ pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
 /// cause.
 pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
     let has = |words: &[&str]| words.iter().any(|it| printed.contains(it));
-    let what = format!("Git could not {doing} ({url}): {}.", first_error_line(printed));
+    let what = format!(
+        "Git could not {doing} ({url}): {}.",
+        first_error_line(printed)
+    );
     if has(&[
         "error: 401",
         "error: 403",
@@ -485,10 +613,20 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
         );
     }
     if has(&["not our ref"]) {
-        return git_error("no_such_commit", what, "The server no longer has that commit: ask for the work again.");
+        return git_error(
+            "no_such_commit",
+            what,
+            "The server no longer has that commit: ask for the work again.",
+        );
     }
-    if has(&["Could not resolve", "Failed to connect", "Could not connect", "Connection refused", "SSL", "certificate"])
-    {
+    if has(&[
+        "Could not resolve",
+        "Failed to connect",
+        "Could not connect",
+        "Connection refused",
+        "SSL",
+        "certificate",
+    ]) {
         return git_error(
             "unreachable",
             what,
@@ -509,7 +647,11 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
         return git_error("cut", what, "Nothing was changed partially; try again.");
     }
     if has(&["The requested URL returned error"]) {
-        return git_error("unreachable", what, "Check the server's log, then try again.");
+        return git_error(
+            "unreachable",
+            what,
+            "Check the server's log, then try again.",
+        );
     }
     git_failed(doing, printed)
 }
@@ -518,7 +660,10 @@ pub(crate) fn remote_failed(doing: &str, url: &str, printed: &str) -> GitError {
 fn first_error_line(printed: &str) -> String {
     let lines = || printed.lines().map(str::trim).filter(|it| !it.is_empty());
     let line = lines()
-        .find_map(|it| it.strip_prefix("fatal: ").or_else(|| it.strip_prefix("error: ")))
+        .find_map(|it| {
+            it.strip_prefix("fatal: ")
+                .or_else(|| it.strip_prefix("error: "))
+        })
         .or_else(|| lines().next())
         .unwrap_or("git gave no reason");
     line.trim_end_matches('.').chars().take(300).collect()
@@ -530,10 +675,29 @@ mod tests {
 
     #[test]
     fn git_error_output_becomes_one_sentence_with_a_code() {
-        let told = git_failed("read the trunk", "warning: x\nfatal: bad object HEAD.\nmore\n");
-        assert_eq!((told.code, told.message.as_str()), ("git_failed", "Git could not read the trunk: bad object HEAD."));
-        assert_eq!(git_failed("x", "fatal: Unable to create '/r/.git/index.lock': File exists.").code, "busy");
-        assert_eq!(git_failed("x", "fatal: detected dubious ownership in repository").code, "unsafe_repository");
+        let told = git_failed(
+            "read the trunk",
+            "warning: x\nfatal: bad object HEAD.\nmore\n",
+        );
+        assert_eq!(
+            (told.code, told.message.as_str()),
+            (
+                "git_failed",
+                "Git could not read the trunk: bad object HEAD."
+            )
+        );
+        assert_eq!(
+            git_failed(
+                "x",
+                "fatal: Unable to create '/r/.git/index.lock': File exists."
+            )
+            .code,
+            "busy"
+        );
+        assert_eq!(
+            git_failed("x", "fatal: detected dubious ownership in repository").code,
+            "unsafe_repository"
+        );
         assert!(git_failed("x", &"y".repeat(9000)).message.len() < 400);
         assert!(git_failed("x", "").message.contains("git gave no reason"));
     }

@@ -12,8 +12,8 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId};
 use regatta_core::task::{ConflictKind, Fixup};
 use regatta_engine::ports::git::{Authorship, Capture, GitError, ProjectRepo, Workspace};
 
-use crate::merge::{MergedTree, MergeSides};
 use crate::layout::LockKey;
+use crate::merge::{MergeSides, MergedTree};
 use crate::{GitAdapter, disk, errors};
 
 /// Returns the ref of the commit on which a fix-up's workspace is based.
@@ -48,11 +48,23 @@ impl GitAdapter {
     /// A conflict that ownership resolved has the version that was taken. A file that git moved out
     /// of the way of a directory, under an invented name, is left out: it is in the change's
     /// commit, or in the trunk's.
-    fn fixup_base_tree(&self, repo: &ProjectRepo, vault: &Path, tip: &CommitId, fixup: &Fixup) -> Result<CommitId, GitError> {
+    fn fixup_base_tree(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        tip: &CommitId,
+        fixup: &Fixup,
+    ) -> Result<CommitId, GitError> {
         let (ours, theirs, merged) = self.with_object_store(vault, |odb| {
             let (ours, change) = (odb.commit(tip)?.tree, odb.commit(&fixup.commit)?);
-            let Some(base) = change.parents.first() else { return Err(errors::no_such_commit(tip)) };
-            let sides = MergeSides { base, ours: &ours, theirs: &change.tree };
+            let Some(base) = change.parents.first() else {
+                return Err(errors::no_such_commit(tip));
+            };
+            let sides = MergeSides {
+                base,
+                ours: &ours,
+                theirs: &change.tree,
+            };
             let merged = self.merge_trees(odb, vault, &sides)?;
             odb.adopt()?;
             Ok((ours, change.tree, merged))
@@ -61,10 +73,19 @@ impl GitAdapter {
             MergedTree::Clean(tree) => return Ok(tree),
             MergedTree::Conflict(tree, found) => (tree, found),
         };
-        let of_types = found.conflicts.iter().filter(|conflict| conflict.kind == ConflictKind::Type);
+        let of_types = found
+            .conflicts
+            .iter()
+            .filter(|conflict| conflict.kind == ConflictKind::Type);
         let is_settled = |path: &str| fixup.settled.iter().find(|settled| settled.path == path);
-        let settled = found.conflicts.iter().filter(|conflict| is_settled(&conflict.path).is_some());
-        let mut paths: Vec<String> = settled.chain(of_types).map(|conflict| conflict.path.clone()).collect();
+        let settled = found
+            .conflicts
+            .iter()
+            .filter(|conflict| is_settled(&conflict.path).is_some());
+        let mut paths: Vec<String> = settled
+            .chain(of_types)
+            .map(|conflict| conflict.path.clone())
+            .collect();
         paths.extend(found.invented_names);
         if paths.is_empty() {
             return Ok(tree);
@@ -88,8 +109,12 @@ impl GitAdapter {
         let tip = self.refresh_trunk(repo)?;
         let vault = self.vault_with(repo, &fixup.commit)?;
         let found = self.with_object_store(&vault, |odb| odb.commit(base))?;
-        let [onto] = found.parents.as_slice() else { return Ok(false) };
-        if !self.history_contains(&vault, &tip, onto)? || self.fixup_base_tree(repo, &vault, onto, fixup)? != found.tree {
+        let [onto] = found.parents.as_slice() else {
+            return Ok(false);
+        };
+        if !self.history_contains(&vault, &tip, onto)?
+            || self.fixup_base_tree(repo, &vault, onto, fixup)? != found.tree
+        {
             return Ok(false);
         }
         self.update_refs(&vault, format!("update {} {base}\n", fixup_ref(attempt)))?;
@@ -105,25 +130,37 @@ impl GitAdapter {
         capture: Capture,
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let vault = self.vault_with(repo, &capture.commit)?;
-            if self.find_object(&vault, &fixup_ref(attempt))?.as_ref() != Some(&capture.base) {
-                return Ok(capture);
-            }
-            let (tip, tree) = self.with_object_store(&vault, |odb| {
-                let tip = odb.commit(&capture.base)?.parents.first().cloned();
-                Ok((tip.ok_or_else(|| errors::no_such_commit(&capture.base))?, odb.commit(&capture.commit)?.tree))
-            })?;
-            let commit = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
-            let changed = self.paths_between(&vault, &tip, &commit)?;
-            disk::sync_objects(&vault)?;
-            self.pin(&vault, attempt, &commit)?;
-            Ok(Capture { commit, base: tip, changed })
-        })
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault_with(repo, &capture.commit)?;
+                if self.find_object(&vault, &fixup_ref(attempt))?.as_ref() != Some(&capture.base) {
+                    return Ok(capture);
+                }
+                let (tip, tree) = self.with_object_store(&vault, |odb| {
+                    let tip = odb.commit(&capture.base)?.parents.first().cloned();
+                    Ok((
+                        tip.ok_or_else(|| errors::no_such_commit(&capture.base))?,
+                        odb.commit(&capture.commit)?.tree,
+                    ))
+                })?;
+                let commit = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
+                let changed = self.paths_between(&vault, &tip, &commit)?;
+                disk::sync_objects(&vault)?;
+                self.pin(&vault, attempt, &commit)?;
+                Ok(Capture {
+                    commit,
+                    base: tip,
+                    changed,
+                })
+            })
     }
 
     /// Deletes the fix-up's ref of a workspace that was removed.
-    pub(crate) fn delete_fixup_ref(&self, vault: &Path, attempt: AttemptId) -> Result<(), GitError> {
+    pub(crate) fn delete_fixup_ref(
+        &self,
+        vault: &Path,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
         match self.find_object(vault, &fixup_ref(attempt))? {
             Some(_) => self.update_refs(vault, format!("delete {}\n", fixup_ref(attempt))),
             None => Ok(()),

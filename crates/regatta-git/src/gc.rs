@@ -16,8 +16,15 @@ use crate::{GitAdapter, disk, errors};
 
 impl GitAdapter {
     /// Returns the attempts of which something is kept.
-    pub(crate) fn list_kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError> {
-        let mut found: Vec<AttemptId> = self.keep_refs(repo)?.iter().filter_map(|it| attempt_of_ref(it)).collect();
+    pub(crate) fn list_kept_attempts(
+        &self,
+        repo: &ProjectRepo,
+    ) -> Result<Vec<AttemptId>, GitError> {
+        let mut found: Vec<AttemptId> = self
+            .keep_refs(repo)?
+            .iter()
+            .filter_map(|it| attempt_of_ref(it))
+            .collect();
         found.sort_unstable();
         found.dedup();
         Ok(found)
@@ -25,35 +32,61 @@ impl GitAdapter {
 
     /// Returns the kept commits of an attempt. Its base is recorded as long as its workspace
     /// exists. Later it is the commit of the trunk from which the work started.
-    pub(crate) fn read_kept_work(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
+    pub(crate) fn read_kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError> {
         let vault = self.layout.vault(&repo.project);
         if !vault.is_dir() {
             return Ok(None);
         }
-        let Some(commit) = self.find_object(&vault, &keep_ref(attempt))? else { return Ok(None) };
+        let Some(commit) = self.find_object(&vault, &keep_ref(attempt))? else {
+            return Ok(None);
+        };
         let base = match self.find_object(&vault, &base_ref(attempt))? {
             Some(base) => base,
             None => {
                 const OPERATION: &str = "find where the work began";
-                let found = self.git.in_vault(&vault, OPERATION).args(["merge-base", TRUNK_REF, commit.as_str()]).run_for_line()?;
+                let found = self
+                    .git
+                    .in_vault(&vault, OPERATION)
+                    .args(["merge-base", TRUNK_REF, commit.as_str()])
+                    .run_for_line()?;
                 CommitId::new(found.trim()).map_err(|_| errors::unexpected(OPERATION))?
             }
         };
         let count = |commit: &CommitId| -> Result<usize, GitError> {
             let listed = self.git.in_vault(&vault, "compare what is kept");
-            let listed = listed.args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", base.as_str()]);
+            let listed = listed.args([
+                "diff-tree",
+                "-r",
+                "--name-only",
+                "-z",
+                "--no-renames",
+                base.as_str(),
+            ]);
             Ok(listed.arg(commit.as_str()).run_for_list()?.len())
         };
         let (mut whole, mut most) = (commit.clone(), count(&commit)?);
         let refs = self.keep_refs(repo)?;
-        for name in refs.iter().filter(|name| attempt_of_ref(name) == Some(attempt)) {
-            let Some(earlier) = self.find_object(&vault, name)? else { continue };
+        for name in refs
+            .iter()
+            .filter(|name| attempt_of_ref(name) == Some(attempt))
+        {
+            let Some(earlier) = self.find_object(&vault, name)? else {
+                continue;
+            };
             let changes = count(&earlier)?;
             if changes > most {
                 (whole, most) = (earlier, changes);
             }
         }
-        Ok(Some(KeptWork { base, commit, whole }))
+        Ok(Some(KeptWork {
+            base,
+            commit,
+            whole,
+        }))
     }
 
     fn keep_refs(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
@@ -61,48 +94,79 @@ impl GitAdapter {
         if !vault.is_dir() {
             return Ok(Vec::new());
         }
-        let listed = self.git.in_vault(&vault, "list what is kept").args(["for-each-ref", "--format=%(refname)", KEEP_REF_PREFIX]);
+        let listed = self.git.in_vault(&vault, "list what is kept").args([
+            "for-each-ref",
+            "--format=%(refname)",
+            KEEP_REF_PREFIX,
+        ]);
         Ok(listed.run_for_line()?.lines().map(str::to_owned).collect())
     }
 
     /// Deletes every keep-ref of an attempt whose work was dropped.
-    pub(crate) fn delete_keep_refs(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError> {
+    pub(crate) fn delete_keep_refs(
+        &self,
+        proof: &DroppedProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
         let attempt = proof.attempt();
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let workspace = self.layout.workspace(&repo.project, attempt);
-            if disk::is_occupied(&workspace) {
-                return Err(errors::workspace_in_use(attempt, &workspace));
-            }
-            let refs = self.keep_refs(repo)?;
-            let own = refs.iter().filter(|it| attempt_of_ref(it) == Some(attempt));
-            let mut order: String = own.map(|it| format!("delete {it}\n")).collect();
-            let vault = self.vault(repo)?;
-            if self.find_object(&vault, &base_ref(attempt))?.is_some() {
-                order += &format!("delete {}\n", base_ref(attempt));
-            }
-            if order.is_empty() { Ok(()) } else { self.update_refs(&vault, order) }
-        })
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let workspace = self.layout.workspace(&repo.project, attempt);
+                if disk::is_occupied(&workspace) {
+                    return Err(errors::workspace_in_use(attempt, &workspace));
+                }
+                let refs = self.keep_refs(repo)?;
+                let own = refs.iter().filter(|it| attempt_of_ref(it) == Some(attempt));
+                let mut order: String = own.map(|it| format!("delete {it}\n")).collect();
+                let vault = self.vault(repo)?;
+                if self.find_object(&vault, &base_ref(attempt))?.is_some() {
+                    order += &format!("delete {}\n", base_ref(attempt));
+                }
+                if order.is_empty() {
+                    Ok(())
+                } else {
+                    self.update_refs(&vault, order)
+                }
+            })
     }
 
     /// Deletes objects of the vault that no ref reaches and that nobody has written for
     /// `unused_for`. Landed commits stay, even if the trunk was rewritten before this vault saw
     /// them.
-    pub(crate) fn prune_vault(&self, repo: &ProjectRepo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError> {
+    pub(crate) fn prune_vault(
+        &self,
+        repo: &ProjectRepo,
+        landed: &[CommitId],
+        unused_for: Duration,
+    ) -> Result<(), GitError> {
         let vault = self.vault(repo)?;
         self.refresh_trunk(repo)?;
-        let listed = self.git.in_vault(&vault, "list what refs lead to").args(["rev-list", "--all"]).run_for_line()?;
+        let listed = self
+            .git
+            .in_vault(&vault, "list what refs lead to")
+            .args(["rev-list", "--all"])
+            .run_for_line()?;
         let known: HashSet<&str> = listed.lines().collect();
         let mut order = String::new();
         for commit in landed.iter().filter(|it| !known.contains(it.as_str())) {
-            if self.find_object(&vault, &format!("{commit}^{{commit}}"))?.is_some() {
+            if self
+                .find_object(&vault, &format!("{commit}^{{commit}}"))?
+                .is_some()
+            {
                 order += &format!("update {} {commit}\n", kept_trunk_ref(commit));
             }
         }
         if !order.is_empty() {
             self.update_refs(&vault, order)?;
         }
-        let prune = self.git.in_vault(&vault, "collect the vault's garbage").arg("prune");
-        prune.arg(format!("--expire={}.seconds.ago", unused_for.as_secs())).run_expecting_success().map(drop)
+        let prune = self
+            .git
+            .in_vault(&vault, "collect the vault's garbage")
+            .arg("prune");
+        prune
+            .arg(format!("--expire={}.seconds.ago", unused_for.as_secs()))
+            .run_expecting_success()
+            .map(drop)
     }
 }
 
@@ -113,7 +177,11 @@ fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;
     let whole = keep_ref(attempt);
-    (reference == whole || reference.strip_prefix(&whole).is_some_and(|it| it.starts_with('-'))).then_some(attempt)
+    (reference == whole
+        || reference
+            .strip_prefix(&whole)
+            .is_some_and(|it| it.starts_with('-')))
+    .then_some(attempt)
 }
 
 #[cfg(test)]

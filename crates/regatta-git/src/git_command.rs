@@ -32,8 +32,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::git_stream::{self, PeerStreams, StreamFault};
 use crate::errors;
+use crate::git_stream::{self, PeerStreams, StreamFault};
 
 /// The output limits of one git process, which bound the daemon's memory.
 const MAX_STDOUT_BYTES: usize = 256 << 20;
@@ -110,11 +110,14 @@ pub(crate) struct GitLauncher {
 
 impl GitLauncher {
     pub(crate) fn new(global_config: PathBuf) -> GitLauncher {
-        let user = ["HOME", "XDG_CONFIG_HOME"].into_iter().filter_map(|name| Some((name, env::var_os(name)?)));
+        let user = ["HOME", "XDG_CONFIG_HOME"]
+            .into_iter()
+            .filter_map(|name| Some((name, env::var_os(name)?)));
         GitLauncher {
             program: "git".into(),
             global_config,
-            search_path: env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
+            search_path: env::var_os("PATH")
+                .unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()),
             user_env: user.collect(),
             started_count: Arc::default(),
             timeout: COMMAND_TIMEOUT,
@@ -148,12 +151,14 @@ impl GitLauncher {
     /// Returns a call under the user's configuration that finds its repository from `dir`.
     pub(crate) fn in_checkout(&self, dir: &Path, doing: &'static str) -> GitCommand {
         let mut call = self.new_command(doing);
-        call.command.envs(self.user_env.iter().map(|(name, value)| (name, value))).current_dir(dir);
+        call.command
+            .envs(self.user_env.iter().map(|(name, value)| (name, value)))
+            .current_dir(dir);
         call
     }
 
-    /// Returns a call like [`GitLauncher::in_checkout`] that may also connect to remotes as the user's own git
-    /// would.
+    /// Returns a call like [`GitLauncher::in_checkout`] that may also connect to remotes as the
+    /// user's own git would.
     pub(crate) fn in_checkout_online(&self, dir: &Path, doing: &'static str) -> GitCommand {
         let mut call = self.in_checkout(dir, doing);
         call.command.args([
@@ -174,8 +179,11 @@ impl GitLauncher {
             "-c",
             "protocol.git.allow=always",
         ]);
-        call.command
-            .envs(["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"].into_iter().filter_map(|it| Some((it, env::var_os(it)?))));
+        call.command.envs(
+            ["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"]
+                .into_iter()
+                .filter_map(|it| Some((it, env::var_os(it)?))),
+        );
         call
     }
 
@@ -184,15 +192,29 @@ impl GitLauncher {
     ///
     /// It is as careful as `git submodule`: an address that somebody else may have chosen runs no
     /// helper, and names a path on this machine only if the user allows that for submodules.
-    pub(crate) fn in_submodule_online(&self, git_dir: &Path, files: bool, doing: &'static str) -> GitCommand {
+    pub(crate) fn in_submodule_online(
+        &self,
+        git_dir: &Path,
+        files: bool,
+        doing: &'static str,
+    ) -> GitCommand {
         let mut call = self.in_checkout(git_dir, doing);
-        let files = if files { "protocol.file.allow=always" } else { "protocol.file.allow=never" };
+        let files = if files {
+            "protocol.file.allow=always"
+        } else {
+            "protocol.file.allow=never"
+        };
         for setting in SUBMODULE_ONLINE_SETTINGS.iter().chain([&files]) {
             call.command.args(["-c", setting]);
         }
-        call.command.env("GIT_DIR", git_dir).env("GIT_PROTOCOL_FROM_USER", "0");
         call.command
-            .envs(["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"].into_iter().filter_map(|name| Some((name, env::var_os(name)?))));
+            .env("GIT_DIR", git_dir)
+            .env("GIT_PROTOCOL_FROM_USER", "0");
+        call.command.envs(
+            ["SSH_AUTH_SOCK", "GIT_SSH_COMMAND"]
+                .into_iter()
+                .filter_map(|name| Some((name, env::var_os(name)?))),
+        );
         call
     }
 
@@ -201,12 +223,19 @@ impl GitLauncher {
     ///
     /// The token is in the environment, which only the same user can read, and never on a command
     /// line or in a file. It is sent to this address only, because redirects are not followed.
-    pub(crate) fn in_vault_online(&self, git_dir: &Path, remote: &GitRemote, doing: &'static str) -> GitCommand {
+    pub(crate) fn in_vault_online(
+        &self,
+        git_dir: &Path,
+        remote: &GitRemote,
+        doing: &'static str,
+    ) -> GitCommand {
         let mut call = self.in_vault(git_dir, doing).with_long_timeout();
         let secure = remote.url.starts_with("https:");
-        for setting in
-            ONLINE_SETTINGS.iter().chain([if secure { &"protocol.https.allow=always" } else { &"protocol.http.allow=always" }])
-        {
+        for setting in ONLINE_SETTINGS.iter().chain([if secure {
+            &"protocol.https.allow=always"
+        } else {
+            &"protocol.http.allow=always"
+        }]) {
             call.command.args(["-c", setting]);
         }
         if let Some(ca) = &remote.ca {
@@ -216,19 +245,33 @@ impl GitLauncher {
         }
         if secure {
             let proxies = ["https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"];
-            call.command.envs(proxies.into_iter().filter_map(|it| Some((it, env::var_os(it)?))));
+            call.command.envs(
+                proxies
+                    .into_iter()
+                    .filter_map(|it| Some((it, env::var_os(it)?))),
+            );
         }
         call.command
             .env("GIT_CONFIG_COUNT", "1")
             .env("GIT_CONFIG_KEY_0", "http.extraHeader")
-            .env("GIT_CONFIG_VALUE_0", format!("Authorization: Bearer {}", remote.token));
+            .env(
+                "GIT_CONFIG_VALUE_0",
+                format!("Authorization: Bearer {}", remote.token),
+            );
         call
     }
 
     fn regatta_command(&self, doing: &'static str) -> GitCommand {
         let mut call = self.new_command(doing);
         call.command
-            .args(["-c", "safe.directory=*", "-c", "core.protectHFS=true", "-c", "core.protectNTFS=true"])
+            .args([
+                "-c",
+                "safe.directory=*",
+                "-c",
+                "core.protectHFS=true",
+                "-c",
+                "core.protectNTFS=true",
+            ])
             .env("HOME", "/nonexistent")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_ATTR_NOSYSTEM", "1")
@@ -257,7 +300,13 @@ impl GitLauncher {
         for setting in REGATTA_SETTINGS {
             command.args(["-c", setting]);
         }
-        GitCommand { command, operation: doing, input: None, started_count: Arc::clone(&self.started_count), timeout: self.timeout }
+        GitCommand {
+            command,
+            operation: doing,
+            input: None,
+            started_count: Arc::clone(&self.started_count),
+            timeout: self.timeout,
+        }
     }
 }
 
@@ -300,12 +349,15 @@ impl GitCommand {
     }
     /// Writes new objects to `objects`, and also finds those of `others`.
     pub(crate) fn object_dirs(mut self, objects: &Path, others: &Path) -> GitCommand {
-        self.command.env("GIT_OBJECT_DIRECTORY", objects).env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
+        self.command
+            .env("GIT_OBJECT_DIRECTORY", objects)
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
         self
     }
     /// Also finds the objects of `others`.
     pub(crate) fn alternate_objects(mut self, others: &Path) -> GitCommand {
-        self.command.env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
+        self.command
+            .env("GIT_ALTERNATE_OBJECT_DIRECTORIES", quote_object_dir(others));
         self
     }
     /// Writes without syncing, for objects that are made again after a crash. Call this before the
@@ -344,7 +396,11 @@ impl GitCommand {
     pub(crate) fn authorship(mut self, by: &Authorship) -> GitCommand {
         let date = format!("@{} +0000", by.unix_seconds);
         // Git refuses an empty name; it removes `<`, `>` and newlines by itself.
-        let name = if by.name.trim().is_empty() { "Regatta" } else { &by.name };
+        let name = if by.name.trim().is_empty() {
+            "Regatta"
+        } else {
+            &by.name
+        };
         self.command
             .env("GIT_AUTHOR_NAME", name)
             .env("GIT_AUTHOR_EMAIL", &by.email)
@@ -380,8 +436,16 @@ impl GitCommand {
         let mut child = self.spawn()?;
         match (child.stdin.take(), child.stdout.take()) {
             (Some(stdin), Some(pipe)) => {
-                let stdout = BufReader::new(TimeLimitedReads { pipe, timeout: self.timeout });
-                Ok(GitProcess { child, operation: self.operation, stdin: Some(stdin), stdout })
+                let stdout = BufReader::new(TimeLimitedReads {
+                    pipe,
+                    timeout: self.timeout,
+                });
+                Ok(GitProcess {
+                    child,
+                    operation: self.operation,
+                    stdin: Some(stdin),
+                    stdout,
+                })
             }
             _ => Err(errors::unexpected(self.operation)),
         }
@@ -391,21 +455,36 @@ impl GitCommand {
     pub(crate) fn stream(mut self, ends: PeerStreams<'_>) -> Result<(), GitError> {
         self.command.stdin(Stdio::piped());
         let mut child = self.spawn()?;
-        let (Some(stdin), Some(stdout), stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take()) else {
+        let (Some(stdin), Some(stdout), stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
             return Err(errors::unexpected(self.operation));
         };
         thread::scope(|scope| {
             let complaints = scope.spawn(move || read_stderr(stderr));
-            let fault = git_stream::transfer(&child, (stdin, stdout), ends, (Instant::now() + self.timeout, CLEANUP_TIMEOUT));
+            let fault = git_stream::transfer(
+                &child,
+                (stdin, stdout),
+                ends,
+                (Instant::now() + self.timeout, CLEANUP_TIMEOUT),
+            );
             if matches!(fault, Some(StreamFault::SystemCall(_))) {
                 let _ = child.kill();
             }
-            let status = child.wait().map_err(|cause| errors::not_started(self.operation, &cause))?;
+            let status = child
+                .wait()
+                .map_err(|cause| errors::not_started(self.operation, &cause))?;
             let printed = complaints.join().unwrap_or_default();
             match fault {
-                Some(StreamFault::TimedOut) => Err(errors::took_too_long(self.operation, self.timeout)),
-                Some(StreamFault::Request(cause) | StreamFault::Answer(cause)) => Err(errors::transfer_interrupted(self.operation, &cause)),
-                Some(StreamFault::SystemCall(cause)) => Err(errors::not_started(self.operation, &cause)),
+                Some(StreamFault::TimedOut) => {
+                    Err(errors::took_too_long(self.operation, self.timeout))
+                }
+                Some(StreamFault::Request(cause) | StreamFault::Answer(cause)) => {
+                    Err(errors::transfer_interrupted(self.operation, &cause))
+                }
+                Some(StreamFault::SystemCall(cause)) => {
+                    Err(errors::not_started(self.operation, &cause))
+                }
                 None if status.success() => Ok(()),
                 None => Err(errors::git_failed(self.operation, &printed)),
             }
@@ -418,7 +497,8 @@ impl GitCommand {
             self.command.stdin(Stdio::piped());
         }
         let mut child = self.spawn()?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let input = self.input.take();
         thread::scope(|scope| {
             if let (Some(mut pipe), Some(input)) = (stdin, input) {
@@ -429,15 +509,25 @@ impl GitCommand {
             let mut printed = Vec::new();
             let (mut flooded, mut hung) = (false, false);
             if let Some(pipe) = stdout {
-                let mut pipe = TimeLimitedOutput { pipe, child: &child, deadline: Instant::now() + self.timeout, signals_sent: 0 };
-                let read = pipe.by_ref().take(MAX_STDOUT_BYTES as u64 + 1).read_to_end(&mut printed);
+                let mut pipe = TimeLimitedOutput {
+                    pipe,
+                    child: &child,
+                    deadline: Instant::now() + self.timeout,
+                    signals_sent: 0,
+                };
+                let read = pipe
+                    .by_ref()
+                    .take(MAX_STDOUT_BYTES as u64 + 1)
+                    .read_to_end(&mut printed);
                 read.map_err(|cause| errors::not_started(self.operation, &cause))?;
                 (flooded, hung) = (printed.len() > MAX_STDOUT_BYTES, pipe.signals_sent > 0);
             }
             if flooded {
                 let _ = child.kill();
             }
-            let status = child.wait().map_err(|cause| errors::not_started(self.operation, &cause))?;
+            let status = child
+                .wait()
+                .map_err(|cause| errors::not_started(self.operation, &cause))?;
             if hung {
                 return Err(errors::took_too_long(self.operation, self.timeout));
             }
@@ -445,7 +535,11 @@ impl GitCommand {
                 return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
             }
             let stderr = complaints.join().unwrap_or_default();
-            Ok(GitOutput { status: status.code(), stdout: printed, stderr })
+            Ok(GitOutput {
+                status: status.code(),
+                stdout: printed,
+                stderr,
+            })
         })
     }
 
@@ -453,7 +547,11 @@ impl GitCommand {
     pub(crate) fn run_expecting_success(self) -> Result<GitOutput, GitError> {
         let doing = self.operation;
         let said = self.run()?;
-        if said.status == Some(0) { Ok(said) } else { Err(errors::git_failed(doing, &said.stderr)) }
+        if said.status == Some(0) {
+            Ok(said)
+        } else {
+            Err(errors::git_failed(doing, &said.stderr))
+        }
     }
 
     /// Runs the process and returns whether it succeeded, where status 1 means "no".
@@ -470,7 +568,9 @@ impl GitCommand {
     /// Runs the process and returns the one line that it prints.
     pub(crate) fn run_for_line(self) -> Result<String, GitError> {
         let said = self.run_expecting_success()?;
-        Ok(String::from_utf8_lossy(&said.stdout).trim_end_matches('\n').to_owned())
+        Ok(String::from_utf8_lossy(&said.stdout)
+            .trim_end_matches('\n')
+            .to_owned())
     }
 
     /// Runs the process and returns the object that it names.
@@ -486,7 +586,9 @@ impl GitCommand {
         match said.status {
             Some(0) => {
                 let text = String::from_utf8_lossy(&said.stdout);
-                CommitId::new(text.trim_end()).map(Some).map_err(|_| errors::unexpected(doing))
+                CommitId::new(text.trim_end())
+                    .map(Some)
+                    .map_err(|_| errors::unexpected(doing))
             }
             Some(1) => Ok(None),
             _ => Err(errors::git_failed(doing, &said.stderr)),
@@ -523,7 +625,10 @@ impl Read for TimeLimitedOutput<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let wait = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
             let ready = match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
                 Err(Errno::INTR) => continue,
                 ready => ready?,
@@ -534,8 +639,13 @@ impl Read for TimeLimitedOutput<'_> {
             if self.signals_sent > 1 {
                 return Ok(0); // another process holds its output open
             }
-            let signal = if self.signals_sent == 0 { Signal::TERM } else { Signal::KILL };
-            (self.signals_sent, self.deadline) = (self.signals_sent + 1, Instant::now() + CLEANUP_TIMEOUT);
+            let signal = if self.signals_sent == 0 {
+                Signal::TERM
+            } else {
+                Signal::KILL
+            };
+            (self.signals_sent, self.deadline) =
+                (self.signals_sent + 1, Instant::now() + CLEANUP_TIMEOUT);
             // The process leads a group of its own. It may have just ended, which is fine.
             let _gone = kill_process_group(Pid::from_child(self.child), signal);
         }
@@ -564,11 +674,18 @@ impl Read for TimeLimitedReads {
         let until = Instant::now() + self.timeout;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            let wait = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let wait = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
             match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&wait)) {
                 Err(Errno::INTR) => {}
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-                ready => return ready.map_err(io::Error::from).and_then(|_| self.pipe.read(into)),
+                ready => {
+                    return ready
+                        .map_err(io::Error::from)
+                        .and_then(|_| self.pipe.read(into));
+                }
             }
         }
     }
@@ -584,13 +701,20 @@ impl GitProcess {
     }
     /// Sends a query. The last answer must have been read completely.
     pub(crate) fn send(&mut self, question: &[u8]) -> Result<(), GitError> {
-        let Some(stdin) = &mut self.stdin else { return Err(errors::unexpected(self.operation)) };
-        stdin.write_all(question).and_then(|()| stdin.flush()).map_err(|cause| self.read_failure(&cause))
+        let Some(stdin) = &mut self.stdin else {
+            return Err(errors::unexpected(self.operation));
+        };
+        stdin
+            .write_all(question)
+            .and_then(|()| stdin.flush())
+            .map_err(|cause| self.read_failure(&cause))
     }
     /// Reads the next line, without its end.
     pub(crate) fn read_line(&mut self) -> Result<String, GitError> {
         let mut line = Vec::new();
-        self.stdout.read_until(b'\n', &mut line).map_err(|cause| self.read_failure(&cause))?;
+        self.stdout
+            .read_until(b'\n', &mut line)
+            .map_err(|cause| self.read_failure(&cause))?;
         match line.pop() {
             Some(b'\n') => Ok(path_to_text(&line)),
             // The process ended in the middle of a line. A new process may succeed.
@@ -603,7 +727,9 @@ impl GitProcess {
             return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
         }
         let mut bytes = vec![0; size];
-        self.stdout.read_exact(&mut bytes).map_err(|cause| self.read_failure(&cause))?;
+        self.stdout
+            .read_exact(&mut bytes)
+            .map_err(|cause| self.read_failure(&cause))?;
         Ok(bytes)
     }
 }
@@ -634,7 +760,11 @@ fn quote_object_dir(path: &Path) -> OsString {
 
 /// Splits at NUL, without empty parts.
 pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
-    bytes.split(|it| *it == 0).filter(|it| !it.is_empty()).map(<[u8]>::to_vec).collect()
+    bytes
+        .split(|it| *it == 0)
+        .filter(|it| !it.is_empty())
+        .map(<[u8]>::to_vec)
+        .collect()
 }
 
 /// Appends a NUL to each item, as git's `-z` input expects.
@@ -669,8 +799,24 @@ mod tests {
     fn missing_program_and_missing_directory_have_different_errors() {
         let mut missing = launcher();
         missing.program = "/nonexistent/git".into();
-        assert_eq!(missing.in_dir(Path::new("/"), "x").arg("version").run().unwrap_err().code, "git_missing");
-        assert_eq!(launcher().in_dir(Path::new("/nonexistent"), "x").arg("version").run().unwrap_err().code, "io");
+        assert_eq!(
+            missing
+                .in_dir(Path::new("/"), "x")
+                .arg("version")
+                .run()
+                .unwrap_err()
+                .code,
+            "git_missing"
+        );
+        assert_eq!(
+            launcher()
+                .in_dir(Path::new("/nonexistent"), "x")
+                .arg("version")
+                .run()
+                .unwrap_err()
+                .code,
+            "io"
+        );
     }
 
     /// A hanging process is ended with its children, after a chance to clean up.
@@ -678,14 +824,35 @@ mod tests {
     fn hanging_git_process_is_ended() {
         let dir = tempfile::tempdir().unwrap();
         let (program, tidied) = (dir.path().join("git"), dir.path().join("tidied"));
-        let script = format!("#!/bin/sh\ntrap 'touch {}; exit 1' TERM\nsleep 600 & wait\n", tidied.display());
+        let script = format!(
+            "#!/bin/sh\ntrap 'touch {}; exit 1' TERM\nsleep 600 & wait\n",
+            tidied.display()
+        );
         executable(&program, &script);
-        let hangs = GitLauncher { program: program.into(), timeout: Duration::from_millis(300), ..launcher() };
-        let error = hangs.in_dir(Path::new("/"), "wait").arg("version").run().unwrap_err();
+        let hangs = GitLauncher {
+            program: program.into(),
+            timeout: Duration::from_millis(300),
+            ..launcher()
+        };
+        let error = hangs
+            .in_dir(Path::new("/"), "wait")
+            .arg("version")
+            .run()
+            .unwrap_err();
         assert_eq!(error.code, "git_slow", "{error}");
         assert!(tidied.exists());
-        let quick = GitLauncher { timeout: Duration::from_secs(60), ..launcher() };
-        assert!(quick.in_dir(Path::new("/"), "x").arg("version").run_for_line().unwrap().starts_with("git version"));
+        let quick = GitLauncher {
+            timeout: Duration::from_secs(60),
+            ..launcher()
+        };
+        assert!(
+            quick
+                .in_dir(Path::new("/"), "x")
+                .arg("version")
+                .run_for_line()
+                .unwrap()
+                .starts_with("git version")
+        );
     }
 
     /// A process that answers several queries may hang too.
@@ -694,7 +861,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("git");
         executable(&program, "#!/bin/sh\necho here\nexec sleep 600\n");
-        let hangs = GitLauncher { program: program.into(), timeout: Duration::from_millis(300), ..launcher() };
+        let hangs = GitLauncher {
+            program: program.into(),
+            timeout: Duration::from_millis(300),
+            ..launcher()
+        };
         let mut talk = hangs.in_dir(Path::new("/"), "ask").start_process().unwrap();
         talk.send(b"anybody?\n").unwrap();
         assert_eq!(talk.read_line().unwrap(), "here");
@@ -714,9 +885,21 @@ mod tests {
     #[test]
     fn s3_the_environment_is_built_from_nothing() {
         let call = launcher().in_vault(Path::new("/"), "x");
-        let names: Vec<_> = call.command.get_envs().filter_map(|(name, _)| name.to_str()).collect();
-        assert!(names.iter().all(|it| it.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(it)), "{names:?}");
-        let shown = call.args(["config", "--get", "core.hooksPath"]).run_for_line().unwrap();
+        let names: Vec<_> = call
+            .command
+            .get_envs()
+            .filter_map(|(name, _)| name.to_str())
+            .collect();
+        assert!(
+            names
+                .iter()
+                .all(|it| it.starts_with("GIT_") || ["PATH", "HOME", "LC_ALL"].contains(it)),
+            "{names:?}"
+        );
+        let shown = call
+            .args(["config", "--get", "core.hooksPath"])
+            .run_for_line()
+            .unwrap();
         assert_eq!(shown, "/dev/null");
     }
 
@@ -725,26 +908,61 @@ mod tests {
     #[test]
     fn s4_a_request_has_no_token_on_the_command_line_and_allows_one_protocol() {
         let (url, token) = ("https://host/git/shop".to_owned(), "rt_secret".to_owned());
-        let secure = GitRemote { url, token, ca: Some("/etc/my ca.pem".into()) };
+        let secure = GitRemote {
+            url,
+            token,
+            ca: Some("/etc/my ca.pem".into()),
+        };
         let call = launcher().in_vault_online(Path::new("/"), &secure, "x");
         let args: Vec<_> = call.command.get_args().filter_map(OsStr::to_str).collect();
-        assert!(args.contains(&"http.sslCAInfo=/etc/my ca.pem") && args.contains(&"protocol.https.allow=always"));
-        assert!(!args.iter().any(|it| it.contains("secret") || *it == "protocol.http.allow=always"), "{args:?}");
-        let shown =
-            |key: &'static str| launcher().in_vault_online(Path::new("/"), &secure, "x").args(["config", "--get", key]);
-        assert_eq!(shown("http.extraHeader").run_for_line().unwrap(), "Authorization: Bearer rt_secret");
+        assert!(
+            args.contains(&"http.sslCAInfo=/etc/my ca.pem")
+                && args.contains(&"protocol.https.allow=always")
+        );
+        assert!(
+            !args
+                .iter()
+                .any(|it| it.contains("secret") || *it == "protocol.http.allow=always"),
+            "{args:?}"
+        );
+        let shown = |key: &'static str| {
+            launcher()
+                .in_vault_online(Path::new("/"), &secure, "x")
+                .args(["config", "--get", key])
+        };
+        assert_eq!(
+            shown("http.extraHeader").run_for_line().unwrap(),
+            "Authorization: Bearer rt_secret"
+        );
         assert_eq!(shown("credential.helper").run_for_line().unwrap(), "");
-        assert_eq!(shown("http.followRedirects").run_for_line().unwrap(), "false");
+        assert_eq!(
+            shown("http.followRedirects").run_for_line().unwrap(),
+            "false"
+        );
         assert_eq!(shown("protocol.allow").run_for_line().unwrap(), "never");
-        let plain = GitRemote { url: "http://host/git/shop".into(), ca: None, ..secure };
+        let plain = GitRemote {
+            url: "http://host/git/shop".into(),
+            ca: None,
+            ..secure
+        };
         let call = launcher().in_vault_online(Path::new("/"), &plain, "x");
-        let names: Vec<_> = call.command.get_envs().filter_map(|(name, _)| name.to_str()).collect();
-        assert!(!names.iter().any(|it| it.to_lowercase().contains("proxy")), "{names:?}");
+        let names: Vec<_> = call
+            .command
+            .get_envs()
+            .filter_map(|(name, _)| name.to_str())
+            .collect();
+        assert!(
+            !names.iter().any(|it| it.to_lowercase().contains("proxy")),
+            "{names:?}"
+        );
     }
 
     #[test]
     fn nul_separated_lists_are_joined_and_split() {
-        assert_eq!(split_nul(&join_nul([b"a b".as_slice(), b"-c"])), [b"a b".to_vec(), b"-c".to_vec()]);
+        assert_eq!(
+            split_nul(&join_nul([b"a b".as_slice(), b"-c"])),
+            [b"a b".to_vec(), b"-c".to_vec()]
+        );
         assert!(split_nul(b"").is_empty());
     }
 }

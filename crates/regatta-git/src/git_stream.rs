@@ -70,14 +70,21 @@ pub(crate) fn transfer(
         let ready = wait(&stdout, stdin.as_ref(), until);
         let (says, takes) = match ready {
             Ok(ready) => ready,
-            Err(error) => (set_first_fault(&mut fault, StreamFault::SystemCall(error)), false),
+            Err(error) => (
+                set_first_fault(&mut fault, StreamFault::SystemCall(error)),
+                false,
+            ),
         };
         let mut failed = None;
         if says {
             match stdout.read(&mut piece) {
                 Ok(0) => return fault,
                 Ok(length) if fault.is_none() => {
-                    failed = ends.answer.write_all(&piece[..length]).err().map(StreamFault::Answer)
+                    failed = ends
+                        .answer
+                        .write_all(&piece[..length])
+                        .err()
+                        .map(StreamFault::Answer)
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -94,7 +101,11 @@ pub(crate) fn transfer(
             } else {
                 match pipe.write(&pending[left.clone()]) {
                     Ok(length) => left.start += length,
-                    Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                    Err(error)
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                        ) => {}
                     // Git wants no more input. Its exit status and its output say why.
                     Err(_) => stdin = None,
                 }
@@ -133,10 +144,17 @@ fn set_first_fault(fault: &mut Option<StreamFault>, why: StreamFault) -> bool {
 }
 
 /// Waits until git has output, or accepts input.
-fn wait(stdout: &ChildStdout, stdin: Option<&ChildStdin>, until: Instant) -> io::Result<(bool, bool)> {
+fn wait(
+    stdout: &ChildStdout,
+    stdin: Option<&ChildStdin>,
+    until: Instant,
+) -> io::Result<(bool, bool)> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
         let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
         fds.extend(stdin.map(|it| PollFd::new(it, PollFlags::OUT)));
         match poll(&mut fds, Some(&timeout)) {
@@ -179,11 +197,23 @@ mod tests {
     /// it.
     fn exit_code_when_cut_off(script: &str, grace: Duration) -> Option<i32> {
         let mut command = Command::new("sh");
-        command.args(["-c", script]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["-c", script])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let pipes = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let ends = PeerStreams { request: &mut CutOff(false), answer: &mut io::sink() };
-        let fault = transfer(&child, pipes, ends, (Instant::now() + Duration::from_secs(3_600), grace));
+        let ends = PeerStreams {
+            request: &mut CutOff(false),
+            answer: &mut io::sink(),
+        };
+        let fault = transfer(
+            &child,
+            pipes,
+            ends,
+            (Instant::now() + Duration::from_secs(3_600), grace),
+        );
         assert!(matches!(fault, Some(StreamFault::Request(_))), "{fault:?}");
         child.wait().unwrap().code()
     }
@@ -192,7 +222,10 @@ mod tests {
     #[test]
     fn d2_an_interrupted_request_closes_the_input_before_any_signal() {
         let cleans_up = "trap 'exit 9' TERM; cat > /dev/null; exit 3";
-        assert_eq!(exit_code_when_cut_off(cleans_up, Duration::from_secs(3_600)), Some(3));
+        assert_eq!(
+            exit_code_when_cut_off(cleans_up, Duration::from_secs(3_600)),
+            Some(3)
+        );
     }
 
     #[test]

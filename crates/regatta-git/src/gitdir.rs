@@ -18,7 +18,10 @@ use crate::{disk, errors};
 /// The HEAD of a new git directory.
 pub(crate) enum HeadTarget<'a> {
     /// The workspace's own branch. The trunk's name exists too, so that `git diff main` works.
-    Branch { name: &'a BranchName, trunk: &'a BranchName },
+    Branch {
+        name: &'a BranchName,
+        trunk: &'a BranchName,
+    },
     /// A detached commit.
     Detached,
 }
@@ -31,7 +34,13 @@ pub(crate) fn make_git_dir(
     head: &HeadTarget<'_>,
     sparse: Option<&SparseDirs>,
 ) -> Result<(), GitError> {
-    for folder in ["info", "objects/info", "objects/pack", "refs/heads", "refs/tags"] {
+    for folder in [
+        "info",
+        "objects/info",
+        "objects/pack",
+        "refs/heads",
+        "refs/tags",
+    ] {
         disk::make_dirs(&git_dir.join(folder))?;
     }
     let write = |name: &str, bytes: &[u8]| disk::write_unsynced(&git_dir.join(name), bytes);
@@ -41,7 +50,8 @@ pub(crate) fn make_git_dir(
     write("info/exclude", b".regatta/\n")?;
     let long = commit.as_str().len() == 64;
     let mut config = format!(
-        "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n",
+        "[core]\n\trepositoryformatversion = {}\n\tfilemode = true\n\tbare = \
+        false\n\tlogallrefupdates = true\n",
         u8::from(long)
     );
     if let Some(sparse) = sparse {
@@ -54,7 +64,8 @@ pub(crate) fn make_git_dir(
     write("config", (config + WORKSPACE_CONFIG).as_bytes())?;
     let shallow = vault.join("shallow");
     if shallow.exists() {
-        fs::copy(&shallow, git_dir.join("shallow")).map_err(|cause| errors::io_error("copy", &shallow, &cause))?;
+        fs::copy(&shallow, git_dir.join("shallow"))
+            .map_err(|cause| errors::io_error("copy", &shallow, &cause))?;
     }
     match head {
         HeadTarget::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
@@ -76,7 +87,9 @@ pub(crate) fn make_git_dir(
 }
 
 /// The configuration that an agent's own `git commit` needs. The agent may change it.
-const WORKSPACE_CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = false\n";
+const WORKSPACE_CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = \
+    agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = \
+    false\n";
 
 /// The directories of a sparse checkout: the files below them, and the files beside the way to
 /// them, are checked out.
@@ -96,8 +109,14 @@ impl SparseDirs {
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
                 return bad("an entry must be one directory without wildcards");
             }
-            let parts: Vec<&str> = dir.split('/').filter(|it| !it.is_empty() && *it != ".").collect();
-            if parts.iter().any(|it| *it == ".." || it.eq_ignore_ascii_case(".git")) {
+            let parts: Vec<&str> = dir
+                .split('/')
+                .filter(|it| !it.is_empty() && *it != ".")
+                .collect();
+            if parts
+                .iter()
+                .any(|it| *it == ".." || it.eq_ignore_ascii_case(".git"))
+            {
                 return bad("it leads out of the working tree");
             }
             if parts.is_empty() {
@@ -122,7 +141,11 @@ impl SparseDirs {
         let mut text = "/*\n!/*/\n".to_owned();
         for (dir, whole) in lines {
             let dir = dir.replace('\\', "\\\\").replace('[', "\\[");
-            text += &if whole { format!("/{dir}/\n") } else { format!("/{dir}/\n!/{dir}/*/\n") };
+            text += &if whole {
+                format!("/{dir}/\n")
+            } else {
+                format!("/{dir}/\n!/{dir}/*/\n")
+            };
         }
         text
     }
@@ -130,10 +153,20 @@ impl SparseDirs {
     /// Returns whether a tracked file is checked out: it is below one of the directories, or beside
     /// the way to one.
     pub(crate) fn includes(&self, path: &[u8]) -> bool {
-        let parent = path.iter().rposition(|it| *it == b'/').map_or(&[][..], |at| &path[..at]);
-        let below =
-            |outer: &[u8], inner: &[u8]| inner.strip_prefix(outer).is_some_and(|it| matches!(it, [] | [b'/', ..]));
-        parent.is_empty() || self.0.iter().any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
+        let parent = path
+            .iter()
+            .rposition(|it| *it == b'/')
+            .map_or(&[][..], |at| &path[..at]);
+        let below = |outer: &[u8], inner: &[u8]| {
+            inner
+                .strip_prefix(outer)
+                .is_some_and(|it| matches!(it, [] | [b'/', ..]))
+        };
+        parent.is_empty()
+            || self
+                .0
+                .iter()
+                .any(|it| below(it.as_bytes(), parent) || below(parent, it.as_bytes()))
     }
 
     /// Returns a text that is equal for equal directories.
@@ -154,24 +187,46 @@ mod tests {
     fn sparse_directories_are_normalised() {
         assert_eq!(of(&[]).unwrap(), None);
         assert_eq!(of(&["src", "."]).unwrap(), None);
-        assert_eq!(of(&["./b//c/", "b/c/d", "a/**"]).unwrap(), Some(SparseDirs(vec!["a".into(), "b/c".into()])));
-        assert_eq!(of(&["a/b/c"]).unwrap().unwrap().cone_patterns(), "/*\n!/*/\n/a/\n!/a/*/\n/a/b/\n!/a/b/*/\n/a/b/c/\n");
-        assert_eq!(of(&["app/[id]"]).unwrap().unwrap().cone_patterns(), "/*\n!/*/\n/app/\n!/app/*/\n/app/\\[id]/\n");
+        assert_eq!(
+            of(&["./b//c/", "b/c/d", "a/**"]).unwrap(),
+            Some(SparseDirs(vec!["a".into(), "b/c".into()]))
+        );
+        assert_eq!(
+            of(&["a/b/c"]).unwrap().unwrap().cone_patterns(),
+            "/*\n!/*/\n/a/\n!/a/*/\n/a/b/\n!/a/b/*/\n/a/b/c/\n"
+        );
+        assert_eq!(
+            of(&["app/[id]"]).unwrap().unwrap().cone_patterns(),
+            "/*\n!/*/\n/app/\n!/app/*/\n/app/\\[id]/\n"
+        );
     }
 
     #[test]
     fn files_in_parent_directories_are_checked_out_too() {
         let sparse = of(&["a/b"]).unwrap().unwrap();
-        for (path, there) in
-            [("x", true), ("a/x", true), ("a/b/x", true), ("a/b/c/x", true), ("a/bc/x", false), ("b/x", false)]
-        {
+        for (path, there) in [
+            ("x", true),
+            ("a/x", true),
+            ("a/b/x", true),
+            ("a/b/c/x", true),
+            ("a/bc/x", false),
+            ("b/x", false),
+        ] {
             assert_eq!(sparse.includes(path.as_bytes()), there, "{path}");
         }
     }
 
     #[test]
     fn s6_a_sparse_directory_outside_the_repository_is_refused() {
-        for bad in ["/etc", "../x", "a/../../b", ".git", "a/.GIT/x", "a/*", "a\nb"] {
+        for bad in [
+            "/etc",
+            "../x",
+            "a/../../b",
+            ".git",
+            "a/.GIT/x",
+            "a/*",
+            "a\nb",
+        ] {
             assert_eq!(of(&[bad]).unwrap_err().code, "bad_sparse", "{bad}");
         }
     }

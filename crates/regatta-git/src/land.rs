@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::CommitId;
 use regatta_engine::failpoint;
-use regatta_engine::ports::git::{GitError, TrunkMoveResult, ProjectRepo, TrunkPermit};
+use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkMoveResult, TrunkPermit};
 
-use crate::transfer_objects::ObjectTransfer;
 use crate::case_collisions::refuse_case_collisions;
+use crate::git_command::{GitCommand, GitProcess, join_nul, path_from_bytes, path_to_text};
+use crate::layout::LockKey;
+use crate::transfer_objects::ObjectTransfer;
 use crate::tree_diff::{TreeDiff, TreeFile};
 use crate::user_repo::{ModifiedFile, UserRepo, operation_in_progress};
-use crate::layout::LockKey;
-use crate::git_command::{GitCommand, GitProcess, join_nul, path_from_bytes, path_to_text};
 use crate::vault::kept_trunk_ref;
 use crate::{GitAdapter, disk, errors};
 
@@ -55,42 +55,54 @@ impl GitAdapter {
         new: &CommitId,
     ) -> Result<TrunkMoveResult, GitError> {
         if *permit.project() != repo.project {
-            return Err(errors::wrong_permit(permit.project().as_str(), repo.project.as_str()));
+            return Err(errors::wrong_permit(
+                permit.project().as_str(),
+                repo.project.as_str(),
+            ));
         }
-        self.locks.with_lock(LockKey::Trunk(repo.project.clone()), || {
-            let user = self.discover_at(&repo.path)?;
-            let step = TrunkMove { repo, user: &user, old, new, allows_rebase: permit.allows_rebase() };
-            let tip = self.trunk_tip(&user, repo)?;
-            if tip == *new {
-                self.finish_checkouts(&step)?;
-                return Ok(TrunkMoveResult::Moved);
-            }
-            if tip != *old {
-                return Ok(TrunkMoveResult::TrunkElsewhere(tip));
-            }
-            // The process starts while the objects are transferred.
-            let mover = self.ref_update_command(&step, permit).start_process()?;
-            let cargo = self.transfer_new_objects(&step)?;
-            failpoint::hit("move.objects");
-            let checkouts = self.checkouts(&step)?;
-            let mut blocked = BTreeSet::new();
-            for checkout in &checkouts {
-                blocked.append(&mut self.blocking_paths(&step, checkout, &cargo.diff)?);
-            }
-            if !blocked.is_empty() {
-                return Ok(TrunkMoveResult::CheckoutDirty(blocked.iter().map(|it| path_to_text(it)).collect()));
-            }
-            failpoint::hit("move.checked");
-            if let Some(elsewhere) = self.swap_ref(&step, mover, permit)? {
-                return Ok(TrunkMoveResult::TrunkElsewhere(elsewhere));
-            }
-            failpoint::hit("move.ref");
-            for checkout in &checkouts {
-                self.update_checkout(&step, checkout)?;
-            }
-            failpoint::hit("move.checkout");
-            Ok(TrunkMoveResult::Moved)
-        })
+        self.locks
+            .with_lock(LockKey::Trunk(repo.project.clone()), || {
+                let user = self.discover_at(&repo.path)?;
+                let step = TrunkMove {
+                    repo,
+                    user: &user,
+                    old,
+                    new,
+                    allows_rebase: permit.allows_rebase(),
+                };
+                let tip = self.trunk_tip(&user, repo)?;
+                if tip == *new {
+                    self.finish_checkouts(&step)?;
+                    return Ok(TrunkMoveResult::Moved);
+                }
+                if tip != *old {
+                    return Ok(TrunkMoveResult::TrunkElsewhere(tip));
+                }
+                // The process starts while the objects are transferred.
+                let mover = self.ref_update_command(&step, permit).start_process()?;
+                let cargo = self.transfer_new_objects(&step)?;
+                failpoint::hit("move.objects");
+                let checkouts = self.checkouts(&step)?;
+                let mut blocked = BTreeSet::new();
+                for checkout in &checkouts {
+                    blocked.append(&mut self.blocking_paths(&step, checkout, &cargo.diff)?);
+                }
+                if !blocked.is_empty() {
+                    return Ok(TrunkMoveResult::CheckoutDirty(
+                        blocked.iter().map(|it| path_to_text(it)).collect(),
+                    ));
+                }
+                failpoint::hit("move.checked");
+                if let Some(elsewhere) = self.swap_ref(&step, mover, permit)? {
+                    return Ok(TrunkMoveResult::TrunkElsewhere(elsewhere));
+                }
+                failpoint::hit("move.ref");
+                for checkout in &checkouts {
+                    self.update_checkout(&step, checkout)?;
+                }
+                failpoint::hit("move.checkout");
+                Ok(TrunkMoveResult::Moved)
+            })
     }
 
     /// Copies the objects of the new commit into the user's repository, where no ref reaches them
@@ -102,14 +114,19 @@ impl GitAdapter {
             Some(cargo) => cargo,
             None if step.allows_rebase => {
                 // The old trunk is kept before any ref drops it (Q3).
-                self.update_refs(&vault, format!("update {} {}\n", kept_trunk_ref(step.old), step.old))?;
+                self.update_refs(
+                    &vault,
+                    format!("update {} {}\n", kept_trunk_ref(step.old), step.old),
+                )?;
                 self.object_transfer_across(&vault, step.old, step.new)?
             }
             None => return Err(errors::not_a_descendant(step.old, step.new)),
         };
         // Trials refuse such names one by one. This check covers all other ways.
         if step.user.confuses_case() {
-            self.with_object_store(&vault, |odb| refuse_case_collisions(odb, step.old, step.new))?;
+            self.with_object_store(&vault, |odb| {
+                refuse_case_collisions(odb, step.old, step.new)
+            })?;
         }
         self.transfer_objects(&vault, &step.user.common_dir, &cargo, step.new)?;
         Ok(cargo)
@@ -125,13 +142,31 @@ impl GitAdapter {
     }
 
     /// Moves the ref if it is still at the old commit, and otherwise returns where it is.
-    fn swap_ref(&self, step: &TrunkMove<'_>, mut waiting: GitProcess, permit: &TrunkPermit) -> Result<Option<CommitId>, GitError> {
-        let TrunkMove { repo, user, old, new, allows_rebase: replants } = step;
+    fn swap_ref(
+        &self,
+        step: &TrunkMove<'_>,
+        mut waiting: GitProcess,
+        permit: &TrunkPermit,
+    ) -> Result<Option<CommitId>, GitError> {
+        let TrunkMove {
+            repo,
+            user,
+            old,
+            new,
+            allows_rebase: replants,
+        } = step;
         let name = format!("refs/heads/{}", repo.trunk);
-        let keep = if *replants { format!("update {} {old}\n", kept_trunk_ref(old)) } else { String::new() };
+        let keep = if *replants {
+            format!("update {} {old}\n", kept_trunk_ref(old))
+        } else {
+            String::new()
+        };
         let order = format!("start\nupdate {name} {new} {old}\n{keep}prepare\ncommit\n");
         let told = waiting.send(order.as_bytes()).is_ok();
-        let moved = told && ["start", "prepare", "commit"].iter().all(|it| waiting.read_line() == Ok(format!("{it}: ok")));
+        let moved = told
+            && ["start", "prepare", "commit"]
+                .iter()
+                .all(|it| waiting.read_line() == Ok(format!("{it}: ok")));
         drop(waiting);
         if !moved {
             // Another process may have moved the ref, perhaps to this very commit, which the
@@ -140,11 +175,19 @@ impl GitAdapter {
             match self.trunk_tip(user, repo)? {
                 tip if tip == **new => return Ok(None),
                 tip if tip != **old => return Ok(Some(tip)),
-                _ => self.ref_update_command(step, permit).input(order.into()).run_expecting_success()?,
+                _ => self
+                    .ref_update_command(step, permit)
+                    .input(order.into())
+                    .run_expecting_success()?,
             };
         }
         // The directory is missing where refs are not stored as files.
-        if let Some(folder) = user.common_dir.join(&name).parent().filter(|it| it.is_dir()) {
+        if let Some(folder) = user
+            .common_dir
+            .join(&name)
+            .parent()
+            .filter(|it| it.is_dir())
+        {
             disk::sync_dir(folder)?;
         }
         Ok(None)
@@ -160,25 +203,36 @@ impl GitAdapter {
         refuse_during_rebase(step, &name)?;
         let mut found = Vec::new();
         if !user.is_bare && self.head_branch(user)?.as_ref() == Some(&name) {
-            found.push(Checkout { top: user.top.clone(), git_dir: user.git_dir.clone() });
+            found.push(Checkout {
+                top: user.top.clone(),
+                git_dir: user.git_dir.clone(),
+            });
         }
         if !user.common_dir.join("worktrees").is_dir() && !user.is_bare {
             return Ok(found);
         }
-        let listed = self.git.in_vault(&user.common_dir, "list your worktrees").args(["worktree", "list", "--porcelain", "-z"]);
+        let listed = self
+            .git
+            .in_vault(&user.common_dir, "list your worktrees")
+            .args(["worktree", "list", "--porcelain", "-z"]);
         let mut top = PathBuf::new();
         for line in listed.run_for_list()? {
             if let Some(path) = line.strip_prefix(b"worktree ") {
                 top = path_from_bytes(path).to_path_buf();
             }
-            let here = line.strip_prefix(b"branch ").is_some_and(|it| it == name.as_bytes());
+            let here = line
+                .strip_prefix(b"branch ")
+                .is_some_and(|it| it == name.as_bytes());
             // A worktree that was deleted by hand is still listed.
             if !here || !top.is_dir() || is_same_path(&top, &user.top) {
                 continue;
             }
             match self.discover_at(&top) {
                 Ok(other) if other.is_bare => {}
-                Ok(other) => found.push(Checkout { top: other.top, git_dir: other.git_dir }),
+                Ok(other) => found.push(Checkout {
+                    top: other.top,
+                    git_dir: other.git_dir,
+                }),
                 // Git lists the git directory itself when it lies apart from its working tree.
                 Err(error) if error.code == "not_a_repository" => {}
                 Err(error) => return Err(error),
@@ -195,7 +249,8 @@ impl GitAdapter {
         checkout: &Checkout,
         difference: &TreeDiff,
     ) -> Result<BTreeSet<Vec<u8>>, GitError> {
-        if let Some(what) = operation_in_progress(&checkout.git_dir).filter(|it| *it != "a bisect") {
+        if let Some(what) = operation_in_progress(&checkout.git_dir).filter(|it| *it != "a bisect")
+        {
             return Err(errors::operation_in_progress(what, &checkout.top));
         }
         wait_for_index_lock(checkout)?;
@@ -204,9 +259,17 @@ impl GitAdapter {
         let changes = self.modified_files(&checkout.top)?;
         let is_clean = changes.is_empty();
         let at_old = self.trunk_tip(step.user, step.repo)? == *step.old;
-        let changes = changes.into_iter().filter(|it| at_old || it.is_edited || it.is_unmerged);
+        let changes = changes
+            .into_iter()
+            .filter(|it| at_old || it.is_edited || it.is_unmerged);
         let mut blocked = BTreeSet::new();
-        for ModifiedFile { path, is_staged: staged, is_unmerged: unmerged, .. } in changes {
+        for ModifiedFile {
+            path,
+            is_staged: staged,
+            is_unmerged: unmerged,
+            ..
+        } in changes
+        {
             // Git updates no checkout with an unmerged path, wherever that path is.
             let in_the_way = unmerged || overlaps_diff(difference, &path);
             if in_the_way || (staged && at_old && self.is_stale_in_index(checkout, &path)?) {
@@ -239,14 +302,26 @@ impl GitAdapter {
     /// earlier move could not update the checkout then, and a person who commits this index would
     /// undo that change without knowing.
     fn is_stale_in_index(&self, checkout: &Checkout, path: &[u8]) -> Result<bool, GitError> {
-        let call = self.git.in_checkout(&checkout.top, "find the last change of a file").arg("--literal-pathspecs");
-        let last = call.args(["log", "-1", "--first-parent", "--format=%H", "HEAD", "--"]).arg(path_from_bytes(path)).run()?;
+        let call = self
+            .git
+            .in_checkout(&checkout.top, "find the last change of a file")
+            .arg("--literal-pathspecs");
+        let last = call
+            .args(["log", "-1", "--first-parent", "--format=%H", "HEAD", "--"])
+            .arg(path_from_bytes(path))
+            .run()?;
         let last = path_to_text(last.stdout.trim_ascii());
         if last.is_empty() {
             return Ok(false);
         }
-        let call = self.git.in_checkout(&checkout.top, "compare the index with an earlier commit").arg("--literal-pathspecs");
-        let call = call.args(["diff-index", "--cached", "--quiet"]).arg(format!("{last}^")).arg("--");
+        let call = self
+            .git
+            .in_checkout(&checkout.top, "compare the index with an earlier commit")
+            .arg("--literal-pathspecs");
+        let call = call
+            .args(["diff-index", "--cached", "--quiet"])
+            .arg(format!("{last}^"))
+            .arg("--");
         // The call fails where that commit has no parent.
         Ok(call.arg(path_from_bytes(path)).run()?.status == Some(0))
     }
@@ -261,17 +336,35 @@ impl GitAdapter {
     ) -> Result<BTreeSet<Vec<u8>>, GitError> {
         self.git
             .in_checkout(&checkout.top, "compare the index with a commit")
-            .args(["diff-index", "--cached", "--name-only", "-z", "--no-renames", "--ignore-submodules=none"])
+            .args([
+                "diff-index",
+                "--cached",
+                "--name-only",
+                "-z",
+                "--no-renames",
+                "--ignore-submodules=none",
+            ])
             .arg(commit.as_str())
             .run_for_list()
-            .map(|paths| paths.into_iter().filter(|path| overlaps_diff(difference, path)).collect())
+            .map(|paths| {
+                paths
+                    .into_iter()
+                    .filter(|path| overlaps_diff(difference, path))
+                    .collect()
+            })
     }
 
     /// Returns the tracked files that the move changes and whose content in the working tree
     /// differs from the index.
-    fn edited_paths(&self, checkout: &Checkout, difference: &TreeDiff) -> Result<BTreeSet<Vec<u8>>, GitError> {
+    fn edited_paths(
+        &self,
+        checkout: &Checkout,
+        difference: &TreeDiff,
+    ) -> Result<BTreeSet<Vec<u8>>, GitError> {
         let changes = self.modified_files(&checkout.top)?;
-        let edited = changes.into_iter().filter(|it| it.is_edited && overlaps_diff(difference, &it.path));
+        let edited = changes
+            .into_iter()
+            .filter(|it| it.is_edited && overlaps_diff(difference, &it.path));
         Ok(edited.map(|it| it.path).collect())
     }
 
@@ -279,7 +372,9 @@ impl GitAdapter {
     fn refresh_index(&self, checkout: &Checkout) -> Result<(), GitError> {
         let call = self.git.in_checkout(&checkout.top, "refresh the index");
         // The call fails when a file differs; the comparison that follows finds which.
-        call.args(["update-index", "-q", "--ignore-submodules", "--refresh"]).run().map(drop)
+        call.args(["update-index", "-q", "--ignore-submodules", "--refresh"])
+            .run()
+            .map(drop)
     }
 
     fn read_tree(
@@ -288,7 +383,10 @@ impl GitAdapter {
         checkout: &Checkout,
         flags: &[&str],
     ) -> Result<(Option<i32>, String), GitError> {
-        let call = self.git.in_checkout(&checkout.top, "update your working tree").args(["read-tree", "-m", "-u"]);
+        let call = self
+            .git
+            .in_checkout(&checkout.top, "update your working tree")
+            .args(["read-tree", "-m", "-u"]);
         let call = flags.iter().fold(call, |call, flag| call.arg(flag));
         let said = call.args([step.old.as_str(), step.new.as_str()]).run()?;
         Ok((said.status, said.stderr))
@@ -311,7 +409,12 @@ impl GitAdapter {
                 continue;
             }
             if !stderr.contains("index.lock") {
-                return Err(errors::checkout_behind(&checkout.top, step.old, step.new, &stderr));
+                return Err(errors::checkout_behind(
+                    &checkout.top,
+                    step.old,
+                    step.new,
+                    &stderr,
+                ));
             }
             // Another process took the index between this module's check and git's.
             if since.elapsed() > LOCK_TIMEOUT {
@@ -334,11 +437,19 @@ impl GitAdapter {
         })?;
         for checkout in checkouts {
             wait_for_index_lock(&checkout)?;
-            if operation_in_progress(&checkout.git_dir).is_some() || !self.staged_paths(step.old, &checkout, &difference)?.is_empty() {
+            if operation_in_progress(&checkout.git_dir).is_some()
+                || !self
+                    .staged_paths(step.old, &checkout, &difference)?
+                    .is_empty()
+            {
                 // The checkout was updated already, or a person is working in it.
                 continue;
             }
-            if self.blocking_paths(step, &checkout, &difference)?.is_empty() || self.repair_index(step, &checkout, &difference)? {
+            if self
+                .blocking_paths(step, &checkout, &difference)?
+                .is_empty()
+                || self.repair_index(step, &checkout, &difference)?
+            {
                 self.update_checkout(step, &checkout)?;
             }
         }
@@ -349,24 +460,49 @@ impl GitAdapter {
     ///
     /// Does so only if every differing file is exactly the new commit's, because any other content
     /// is a person's.
-    fn repair_index(&self, step: &TrunkMove<'_>, checkout: &Checkout, difference: &TreeDiff) -> Result<bool, GitError> {
+    fn repair_index(
+        &self,
+        step: &TrunkMove<'_>,
+        checkout: &Checkout,
+        difference: &TreeDiff,
+    ) -> Result<bool, GitError> {
         let mut differing = self.edited_paths(checkout, difference)?;
         differing.append(&mut untracked_collisions(difference, checkout));
         let input = join_nul(differing.iter().map(Vec::as_slice));
         let update = |index: &Path| {
-            let call = self.git.in_checkout(&checkout.top, "complete the index").index(index);
-            call.args(["update-index", "--add", "--remove", "--replace", "-z", "--stdin"]).input(input.clone()).run_expecting_success()
+            let call = self
+                .git
+                .in_checkout(&checkout.top, "complete the index")
+                .index(index);
+            call.args([
+                "update-index",
+                "--add",
+                "--remove",
+                "--replace",
+                "-z",
+                "--stdin",
+            ])
+            .input(input.clone())
+            .run_expecting_success()
         };
         self.vault(step.repo)?;
         let real = checkout.git_dir.join("index");
         let trial = self.layout.scratch(&step.repo.project);
-        disk::copy_index(&real, trial.path()).map_err(|cause| errors::io_error("copy", &real, &cause))?;
+        disk::copy_index(&real, trial.path())
+            .map_err(|cause| errors::io_error("copy", &real, &cause))?;
         update(trial.path())?;
         let wrong = self
             .git
             .in_checkout(&checkout.top, "compare the index with the new commit")
             .index(trial.path())
-            .args(["diff-index", "--cached", "--name-only", "-z", "--no-renames", step.new.as_str()])
+            .args([
+                "diff-index",
+                "--cached",
+                "--name-only",
+                "-z",
+                "--no-renames",
+                step.new.as_str(),
+            ])
             .run_for_list()?;
         if wrong.iter().any(|it| differing.contains(it)) {
             return Ok(false);
@@ -379,19 +515,35 @@ impl GitAdapter {
 /// Returns whether a changed path conflicts with a path of the move: both are equal, or one is
 /// below the other.
 fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
-    let folders = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(end, _)| &path[..end]);
+    let folders = path
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == b'/')
+        .map(|(end, _)| &path[..end]);
     let below = [path, b"/"].concat();
     difference.files.contains_key(path)
-        || folders.into_iter().any(|folder| difference.files.contains_key(folder))
-        || difference.files.range(below.clone()..).next().is_some_and(|(found, _)| found.starts_with(&below))
+        || folders
+            .into_iter()
+            .any(|folder| difference.files.contains_key(folder))
+        || difference
+            .files
+            .range(below.clone()..)
+            .next()
+            .is_some_and(|(found, _)| found.starts_with(&below))
 }
 
 /// Returns whether only the content or the mode of files changes. In a checkout without changes
 /// nothing can prevent that, so git's dry run is skipped.
 fn changes_content_only(difference: &TreeDiff) -> bool {
     const REGULAR_FILE: u32 = 0o100_000;
-    let plain = |it: &Option<TreeFile>| it.as_ref().is_some_and(|it| it.0 & 0o170_000 == REGULAR_FILE);
-    difference.files.values().all(|(old, new)| plain(old) && plain(new))
+    let plain = |it: &Option<TreeFile>| {
+        it.as_ref()
+            .is_some_and(|it| it.0 & 0o170_000 == REGULAR_FILE)
+    };
+    difference
+        .files
+        .values()
+        .all(|(old, new)| plain(old) && plain(new))
 }
 
 /// Returns the untracked files, including ignored ones, at paths where the new commit has a file.
@@ -405,11 +557,16 @@ fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<
         match sides {
             (Some(_), None) => drop(leaving.insert(path.clone())),
             (None, Some(_)) => arriving.push(path),
-            (Some(old), Some(new)) if old.0 & FILE_TYPE_MASK != new.0 & FILE_TYPE_MASK => drop(leaving.insert(path.clone())),
+            (Some(old), Some(new)) if old.0 & FILE_TYPE_MASK != new.0 & FILE_TYPE_MASK => {
+                drop(leaving.insert(path.clone()))
+            }
             _ => {}
         }
     }
-    arriving.into_iter().filter_map(|path| collision_at(&checkout.top, path, &leaving)).collect()
+    arriving
+        .into_iter()
+        .filter_map(|path| collision_at(&checkout.top, path, &leaving))
+        .collect()
 }
 
 /// Refuses a move while the trunk is being rebased: the branch is then checked out nowhere, but is
@@ -420,11 +577,15 @@ fn refuse_during_rebase(step: &TrunkMove<'_>, name: &str) -> Result<(), GitError
         git_dirs.extend(entries.flatten().map(|it| it.path()));
     }
     let rebased = |dir: &PathBuf| {
-        ["rebase-merge", "rebase-apply"]
-            .iter()
-            .any(|kind| fs::read_to_string(dir.join(kind).join("head-name")).is_ok_and(|it| it.trim() == name))
+        ["rebase-merge", "rebase-apply"].iter().any(|kind| {
+            fs::read_to_string(dir.join(kind).join("head-name")).is_ok_and(|it| it.trim() == name)
+        })
     };
-    if git_dirs.iter().any(rebased) { Err(errors::being_rebased(&step.repo.trunk)) } else { Ok(()) }
+    if git_dirs.iter().any(rebased) {
+        Err(errors::being_rebased(&step.repo.trunk))
+    } else {
+        Ok(())
+    }
 }
 
 /// Waits a moment while another git program holds the checkout's index.
@@ -443,7 +604,12 @@ fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
 /// Returns the path that exists where the new file `path` must go, unless it is a tracked file that
 /// the move removes.
 fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
-    let ends = path.iter().enumerate().filter(|(_, it)| **it == b'/').map(|(at, _)| at).chain([path.len()]);
+    let ends = path
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| **it == b'/')
+        .map(|(at, _)| at)
+        .chain([path.len()]);
     for end in ends {
         let part = &path[..end];
         let found = fs::symlink_metadata(top.join(path_from_bytes(part))).ok()?;
@@ -460,7 +626,10 @@ fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> 
     use std::os::unix::ffi::OsStrExt;
     let mut left = vec![dir.to_vec()];
     while let Some(dir) = left.pop() {
-        for entry in fs::read_dir(top.join(path_from_bytes(&dir))).ok()?.flatten() {
+        for entry in fs::read_dir(top.join(path_from_bytes(&dir)))
+            .ok()?
+            .flatten()
+        {
             let path = [dir.as_slice(), b"/", entry.file_name().as_bytes()].concat();
             if entry.file_type().is_ok_and(|it| it.is_dir()) {
                 left.push(path);
@@ -499,7 +668,10 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let git = |args: &[&str]| {
             let call = adapter.git.in_dir(&path, "arrange the test");
-            args.iter().fold(call, |call, arg| call.arg(arg)).run_for_line().unwrap()
+            args.iter()
+                .fold(call, |call, arg| call.arg(arg))
+                .run_for_line()
+                .unwrap()
         };
         git(&["init", "-q", "-b", "main"]);
         let commit = |text: &str| {
@@ -521,13 +693,30 @@ mod tests {
             workspace: Default::default(),
         };
         let user = adapter.discover_at(&path).unwrap();
-        let step = TrunkMove { repo: &repo, user: &user, old: &old, new: &new, allows_rebase: false };
+        let step = TrunkMove {
+            repo: &repo,
+            user: &user,
+            old: &old,
+            new: &new,
+            allows_rebase: false,
+        };
         let checkout = adapter.checkouts(&step).unwrap().remove(0);
         let vault = adapter.vault_with(&repo, &new).unwrap();
-        let cargo = adapter.object_transfer(&vault, &old, &new).unwrap().unwrap();
-        assert!(adapter.blocking_paths(&step, &checkout, &cargo.diff).unwrap().is_empty());
+        let cargo = adapter
+            .object_transfer(&vault, &old, &new)
+            .unwrap()
+            .unwrap();
+        assert!(
+            adapter
+                .blocking_paths(&step, &checkout, &cargo.diff)
+                .unwrap()
+                .is_empty()
+        );
         fs::write(path.join("b"), "a person's").unwrap();
-        assert_eq!(adapter.update_checkout(&step, &checkout).unwrap_err().code, "checkout_behind");
+        assert_eq!(
+            adapter.update_checkout(&step, &checkout).unwrap_err().code,
+            "checkout_behind"
+        );
         assert_eq!(fs::read_to_string(path.join("b")).unwrap(), "a person's");
         assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "old");
         // On the second call the trunk is already in place, and the person's file still has

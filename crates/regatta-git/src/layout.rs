@@ -32,7 +32,9 @@ impl DataLayout {
     /// Returns the free disk space here, in mebibytes.
     pub(crate) fn free_mb(&self) -> Option<u64> {
         let there = self.data_dir.ancestors().find(|it| it.is_dir())?;
-        rustix::fs::statvfs(there).ok().map(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20)
+        rustix::fs::statvfs(there)
+            .ok()
+            .map(|it| it.f_bavail.saturating_mul(it.f_frsize) >> 20)
     }
     pub(crate) fn vault(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("vaults").join(format!("{project}.git"))
@@ -55,23 +57,37 @@ impl DataLayout {
         self.workspaces(project).join(attempt.to_string())
     }
     pub(crate) fn staging(&self, project: &ProjectName, slot: u32) -> PathBuf {
-        self.data_dir.join("staging").join(project.as_str()).join(slot.to_string())
+        self.data_dir
+            .join("staging")
+            .join(project.as_str())
+            .join(slot.to_string())
     }
     /// Returns the file with the index from the time when the workspace was made. With it a capture
     /// reads only files that changed since.
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
-        self.vault(project).join("regatta").join(format!("{attempt}.index"))
+        self.vault(project)
+            .join("regatta")
+            .join(format!("{attempt}.index"))
     }
     /// Returns an unused directory for objects that are not yet the vault's.
     pub(crate) fn scratch_objects(&self, vault: &Path) -> PathBuf {
         let number = NEXT_SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
-        vault.join("passing").join(format!("{}-{number}", std::process::id()))
+        vault
+            .join("passing")
+            .join(format!("{}-{number}", std::process::id()))
     }
     /// Removes the scratch objects of processes that have ended.
     pub(crate) fn remove_dead_scratch(&self, vault: &Path) {
-        let Ok(entries) = fs::read_dir(vault.join("passing")) else { return };
+        let Ok(entries) = fs::read_dir(vault.join("passing")) else {
+            return;
+        };
         for entry in entries.flatten() {
-            let pid = entry.file_name().to_string_lossy().split('-').next().and_then(|it| it.parse::<u32>().ok());
+            let pid = entry
+                .file_name()
+                .to_string_lossy()
+                .split('-')
+                .next()
+                .and_then(|it| it.parse::<u32>().ok());
             if pid.is_some_and(|it| !Path::new("/proc").join(it.to_string()).exists()) {
                 // A directory that cannot be removed is tried again the next time.
                 let _ = crate::disk::remove_tree(&entry.path());
@@ -80,12 +96,16 @@ impl DataLayout {
     }
     /// Returns a file that exists once the workspace is ready to be worked in.
     pub(crate) fn ready_marker(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
-        self.vault(project).join("regatta").join(format!("{attempt}.settled"))
+        self.vault(project)
+            .join("regatta")
+            .join(format!("{attempt}.settled"))
     }
     /// Returns the file that lists the workspace's paths from before its attempt that the base does
     /// not have.
     pub(crate) fn foreign_list(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
-        self.vault(project).join("regatta").join(format!("{attempt}.foreign"))
+        self.vault(project)
+            .join("regatta")
+            .join(format!("{attempt}.foreign"))
     }
     /// Returns the directory of a project's pooled workspaces.
     pub(crate) fn pool(&self, project: &ProjectName) -> PathBuf {

@@ -12,66 +12,70 @@
 //!
 //! In reading order:
 //!
-//! - `git_command` is the only module that starts git. `object_store` reads and writes objects, and `difference`
+//! - `git_command` is the only module that starts git. `object_store` reads and writes objects, and
+//!   `difference`
 //!   compares trees.
 //! - `layout` has the directory layout. `inspect` reads the user's repository and `look` its trunk.
 //!   `vault` is Regatta's own repository.
 //! - `workspace` makes and removes working trees, and `gitdir` the disposable `.git` in each.
 //!   `untracked_files` copies the user's untracked files, and `pool` keeps finished workspaces for reuse.
-//! - `capture` captures the files of a workspace, `agent_commits` the agent's own commits, and `restrict` a
+//! - `capture` captures the files of a workspace, `agent_commits` the agent's own commits, and
+//!   `restrict` a
 //!   part of a capture. `submodules` checks submodules out, and `submodule_work` captures the work
 //!   in them.
 //! - `merge` and `revert` try a merge, and `tree_merge` makes it where no file was changed twice.
 //!   `fixup` prepares a conflict for an agent. `stage` checks a trial out for its checks.
-//! - `transfer_objects` transfers objects to the user, `land` moves the trunk, `push` pushes it, and `rebase_trunk`
+//! - `transfer_objects` transfers objects to the user, `land` moves the trunk, `push` pushes it,
+//!   and `rebase_trunk`
 //!   rebases it onto a remote's trunk. `gc` deletes dropped work.
 //! - `serve` gives the vault to other machines: `git_stream` streams the data, and `pktline` parses
-//!   untrusted input. `remote` is the runner's side. `read_commit` reads commits, and `errors` has the
+//!   untrusted input. `remote` is the runner's side. `read_commit` reads commits, and `errors` has
+//!   the
 //!   messages for people.
 //!
 //! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's
 //! repository), alternates that point at the user's repository (a `git gc` there could delete
 //! objects), and Git LFS (agents see pointer files, and captures keep them).
 
+mod agent_commits;
 mod capture;
-mod transfer_objects;
 mod case_collisions;
+mod collision_scan;
 mod conflicts;
-mod untracked_files;
-mod tree_diff;
 mod disk;
-mod git_stream;
+mod errors;
 mod fixup;
 mod gc;
+mod git_command;
+mod git_stream;
 mod gitdir;
-mod agent_commits;
-mod user_repo;
 mod land;
-mod trunk_facts;
+mod layout;
 mod merge;
 mod object_store;
-mod special_files;
 mod pktline;
-mod layout;
-mod workspace_pool;
 mod push;
-mod collision_scan;
-mod runner_mirror;
-mod rebase_trunk;
-mod revert;
-mod git_command;
-pub mod sample_repo;
-mod restrict;
-mod serve;
 mod read_commit;
+mod rebase_trunk;
+mod restrict;
+mod revert;
+mod runner_mirror;
+pub mod sample_repo;
+mod serve;
 mod special;
+mod special_files;
 mod staging;
 mod submodule_work;
 mod submodules;
-mod vault;
+mod transfer_objects;
+mod tree_diff;
 mod tree_merge;
-mod errors;
+mod trunk_facts;
+mod untracked_files;
+mod user_repo;
+mod vault;
 mod workspace;
+mod workspace_pool;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -86,19 +90,20 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::project::CommitStyle;
 use regatta_core::task::{Conflict, Fixup};
 use regatta_engine::ports::git::{
-    Authorship, CopiedFiles, Capture, FileChange, WorkspaceCollision, DiskUse, DroppedProof, Git, GitError, KeptWork, TrunkMoveResult, PushResult,
-    ReachabilityProof, GitRemote, RebaseResult, ProjectRepo, RepoFacts, OwnershipMerge, MergeSide, TrialMerge, TrunkFacts, TrunkPermit, UnreleasedCommit,
-    UpstreamTrunk, GitHttpRequest, Workspace,
+    Authorship, Capture, CopiedFiles, DiskUse, DroppedProof, FileChange, Git, GitError,
+    GitHttpRequest, GitRemote, KeptWork, MergeSide, OwnershipMerge, ProjectRepo, PushResult,
+    ReachabilityProof, RebaseResult, RepoFacts, TrialMerge, TrunkFacts, TrunkMoveResult,
+    TrunkPermit, UnreleasedCommit, UpstreamTrunk, Workspace, WorkspaceCollision,
 };
 
-use crate::git_stream::PeerStreams;
-use crate::user_repo::{RepoFingerprint, UserRepo};
-use crate::object_store::ProcessPool;
-use crate::layout::{Locks, DataLayout};
-use crate::workspace_pool::PoolState;
 use crate::collision_scan::CollisionScans;
 use crate::git_command::GitLauncher;
+use crate::git_stream::PeerStreams;
+use crate::layout::{DataLayout, Locks};
+use crate::object_store::ProcessPool;
 use crate::staging::StagedSlots;
+use crate::user_repo::{RepoFingerprint, UserRepo};
+use crate::workspace_pool::PoolState;
 
 /// Implements the engine's git port with the `git` program.
 #[derive(Debug)]
@@ -144,9 +149,14 @@ impl GitAdapter {
 
 /// Returns the git program's version, and whether it is new enough (2.39 or later).
 pub fn version() -> Result<(String, bool), GitError> {
-    let said =
-        GitLauncher::new("/dev/null".into()).in_dir(Path::new("/"), "ask git for its version").args(["version"]).run_expecting_success()?;
-    let text = String::from_utf8_lossy(&said.stdout).trim().trim_start_matches("git version ").to_owned();
+    let said = GitLauncher::new("/dev/null".into())
+        .in_dir(Path::new("/"), "ask git for its version")
+        .args(["version"])
+        .run_expecting_success()?;
+    let text = String::from_utf8_lossy(&said.stdout)
+        .trim()
+        .trim_start_matches("git version ")
+        .to_owned();
     let mut numbers = text.split('.').map(|it| it.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     Ok((text, (major, minor) >= (2, 39)))
@@ -169,25 +179,52 @@ impl Git for GitAdapter {
     fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
         self.read_trunk_facts(repo)
     }
-    fn contains(&self, repo: &ProjectRepo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+    fn contains(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         Ok(self.current_form_of(repo, tip, commit)?.is_some())
     }
-    fn missing_commits(&self, repo: &ProjectRepo, tip: &CommitId, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
+    fn missing_commits(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
         self.missing_from_history(repo, tip, commits)
     }
-    fn current_commit_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
+    fn current_commit_of(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
         self.current_form_of(repo, &self.tip(repo)?, commit)
     }
     fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.is_ancestor(repo, &self.tip(repo)?, commit)
     }
-    fn commits_between(&self, repo: &ProjectRepo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
+    fn commits_between(
+        &self,
+        repo: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError> {
         self.first_parent_commits(repo, from, to)
     }
-    fn compare_trunk(&self, repo: &ProjectRepo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
+    fn compare_trunk(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError> {
         self.compare_trunk_commits(repo, recorded)
     }
-    fn find_landing(&self, repo: &ProjectRepo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
+    fn find_landing(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError> {
         self.landing_on_trunk(repo, landing)
     }
     fn free_disk_mb(&self) -> Option<u64> {
@@ -200,7 +237,12 @@ impl Git for GitAdapter {
     fn workspace_path(&self, repo: &ProjectRepo, attempt: AttemptId) -> PathBuf {
         self.layout.workspace(&repo.project, attempt)
     }
-    fn prepare_workspace(&self, repo: &ProjectRepo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
+    fn prepare_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        branch: &BranchName,
+    ) -> Result<Workspace, GitError> {
         self.make_workspace(repo, attempt, branch, || self.refresh_trunk(repo))
     }
     fn prepare_fixup(
@@ -213,7 +255,12 @@ impl Git for GitAdapter {
     ) -> Result<Workspace, GitError> {
         self.make_fixup_workspace(repo, attempt, branch, fixup, authorship)
     }
-    fn conflicts(&self, repo: &ProjectRepo, tip: &CommitId, change: &CommitId) -> Result<Vec<Conflict>, GitError> {
+    fn conflicts(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &CommitId,
+    ) -> Result<Vec<Conflict>, GitError> {
         self.merge_conflicts(repo, tip, change)
     }
     fn recognise_fixup(
@@ -234,16 +281,31 @@ impl Git for GitAdapter {
     ) -> Result<Capture, GitError> {
         self.squash_with_base(repo, attempt, capture, authorship)
     }
-    fn copy_untracked(&self, repo: &ProjectRepo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<CopiedFiles, GitError> {
+    fn copy_untracked(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError> {
         self.copy_into_workspace(repo, attempt, manifest)
     }
     fn is_ready(&self, repo: &ProjectRepo, attempt: AttemptId) -> bool {
         self.layout.ready_marker(&repo.project, attempt).exists()
     }
-    fn mark_ready(&self, repo: &ProjectRepo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError> {
+    fn mark_ready(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError> {
         self.mark_workspace_ready(repo, attempt, manifest)
     }
-    fn capture(&self, repo: &ProjectRepo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
+    fn capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
         self.capture_workspace(repo, attempt, authorship)
     }
     fn restrict(
@@ -255,13 +317,28 @@ impl Git for GitAdapter {
     ) -> Result<Capture, GitError> {
         self.restrict_capture(repo, attempt, part, authorship)
     }
-    fn changed_files(&self, repo: &ProjectRepo, capture: &Capture, lines: bool) -> Result<Vec<FileChange>, GitError> {
+    fn changed_files(
+        &self,
+        repo: &ProjectRepo,
+        capture: &Capture,
+        lines: bool,
+    ) -> Result<Vec<FileChange>, GitError> {
         self.captured_changes(repo, capture, lines)
     }
-    fn special_files(&self, repo: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError> {
+    fn special_files(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<SpecialFile>, GitError> {
         self.special_between(repo, base, commit)
     }
-    fn unpublished_submodules(&self, repo: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<Vec<String>, GitError> {
+    fn unpublished_submodules(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
         self.unpublished_submodules_between(repo, base, commit)
     }
     fn is_ignored(&self, repo: &ProjectRepo, path: &str) -> Result<bool, GitError> {
@@ -322,35 +399,72 @@ impl Git for GitAdapter {
     ) -> Result<TrialMerge, GitError> {
         self.revert_commit(repo, tip, commit, authorship)
     }
-    fn file_at(&self, repo: &ProjectRepo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
+    fn file_at(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, GitError> {
         self.read_file_at(repo, commit, path)
     }
-    fn is_edited(&self, repo: &ProjectRepo, path: &str, committed: &[u8]) -> Result<bool, GitError> {
+    fn is_edited(
+        &self,
+        repo: &ProjectRepo,
+        path: &str,
+        committed: &[u8],
+    ) -> Result<bool, GitError> {
         self.has_unstaged_edit(repo, path, committed)
     }
     fn tree_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<CommitId, GitError> {
         let vault = self.vault_with(repo, commit)?;
         self.tree_of_commit(&vault, commit)
     }
-    fn diff(&self, repo: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
+    fn diff(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<String, GitError> {
         self.patch(repo, base, commit)
     }
     fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.stage_commit(repo, slot, commit)
     }
-    fn prepare_staging(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<CopiedFiles, GitError> {
+    fn prepare_staging(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
         self.copy_into_slot(repo, slot, commit)
     }
     fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         self.remove_stages(repo, from)
     }
-    fn move_trunk(&self, permit: &TrunkPermit, repo: &ProjectRepo, old: &CommitId, new: &CommitId) -> Result<TrunkMoveResult, GitError> {
+    fn move_trunk(
+        &self,
+        permit: &TrunkPermit,
+        repo: &ProjectRepo,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<TrunkMoveResult, GitError> {
         self.land(permit, repo, old, new)
     }
-    fn push(&self, repo: &ProjectRepo, remote: &str, commit: &CommitId) -> Result<PushResult, GitError> {
+    fn push(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         self.push_trunk(repo, remote, commit)
     }
-    fn push_branch(&self, repo: &ProjectRepo, remote: &str, branch: &BranchName, commit: &CommitId) -> Result<PushResult, GitError> {
+    fn push_branch(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         self.force_push_branch(repo, remote, branch, commit)
     }
     fn fetch_upstream(&self, repo: &ProjectRepo, remote: &str) -> Result<UpstreamTrunk, GitError> {
@@ -359,19 +473,40 @@ impl Git for GitAdapter {
     fn rebase_trunk(&self, repo: &ProjectRepo, onto: &CommitId) -> Result<RebaseResult, GitError> {
         self.rebase_onto(repo, onto)
     }
-    fn unreleased_commits(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<Option<Vec<UnreleasedCommit>>, GitError> {
+    fn unreleased_commits(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<Vec<UnreleasedCommit>>, GitError> {
         self.since_last_tag(repo, commit).map(Some)
     }
-    fn collisions(&self, repo: &ProjectRepo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<WorkspaceCollision>, GitError> {
+    fn collisions(
+        &self,
+        repo: &ProjectRepo,
+        attempts: &[AttemptId],
+        tip: &CommitId,
+    ) -> Result<Vec<WorkspaceCollision>, GitError> {
         self.find_collisions(repo, attempts, tip)
     }
-    fn uncaptured_paths(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+    fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError> {
         self.list_uncaptured_paths(repo, attempt)
     }
-    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &ProjectRepo) -> Result<(), GitError> {
+    fn remove_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
         self.destroy_workspace(proof, repo)
     }
-    fn kept_work(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
+    fn kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError> {
         self.read_kept_work(repo, attempt)
     }
     fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError> {
@@ -380,7 +515,12 @@ impl Git for GitAdapter {
     fn forget_dropped(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError> {
         self.delete_keep_refs(proof, repo)
     }
-    fn collect_garbage(&self, repo: &ProjectRepo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError> {
+    fn collect_garbage(
+        &self,
+        repo: &ProjectRepo,
+        landed: &[CommitId],
+        unused_for: Duration,
+    ) -> Result<(), GitError> {
         self.prune_vault(repo, landed, unused_for)
     }
     fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
@@ -389,7 +529,12 @@ impl Git for GitAdapter {
     fn shrink_pool(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError> {
         self.shrink_pool_to(repo, most)
     }
-    fn advertise(&self, repo: &ProjectRepo, wire: &GitHttpRequest<'_>, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, GitError> {
+    fn advertise(
+        &self,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, GitError> {
         self.advertise_refs(repo, wire, may_write)
     }
     fn serve(
@@ -405,16 +550,30 @@ impl Git for GitAdapter {
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
         self.layout.mirror(project)
     }
-    fn fetch_project(&self, repo: &ProjectRepo, from: &GitRemote, wants: &[CommitId]) -> Result<(), GitError> {
+    fn fetch_project(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError> {
         self.fetch_mirror(repo, from, wants)
     }
-    fn push_capture(&self, repo: &ProjectRepo, to: &GitRemote, attempt: AttemptId) -> Result<(), GitError> {
+    fn push_capture(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
         self.push_kept_commits(repo, to, attempt)
     }
     fn forget_attempt(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<(), GitError> {
         self.delete_pushed_keep_refs(repo, attempt)
     }
-    fn captured(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+    fn captured(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
         self.last_capture(repo, attempt)
     }
 }

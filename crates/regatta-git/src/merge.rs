@@ -12,14 +12,16 @@ use std::path::Path;
 use regatta_core::ids::CommitId;
 use regatta_core::project::CommitStyle;
 use regatta_core::task::Conflict;
-use regatta_engine::ports::git::{Authorship, DroppedVersions, GitError, ProjectRepo, OwnershipMerge, MergeSide, TrialMerge};
+use regatta_engine::ports::git::{
+    Authorship, DroppedVersions, GitError, MergeSide, OwnershipMerge, ProjectRepo, TrialMerge,
+};
 
 use crate::case_collisions::refuse_case_collisions;
 use crate::conflicts::{self, MergeConflicts};
-use crate::tree_diff::TreeDiff;
-use crate::object_store::{CommitObject, ObjectStore};
 use crate::git_command::path_to_text;
+use crate::object_store::{CommitObject, ObjectStore};
 use crate::special::is_covered_by;
+use crate::tree_diff::TreeDiff;
 use crate::tree_merge::merge_by_entry;
 use crate::{GitAdapter, errors};
 
@@ -91,13 +93,21 @@ impl GitAdapter {
     ) -> Result<TrialMerge, GitError> {
         // The trunk can contain a capture itself only under this style. Under other styles it has a
         // new commit for it.
-        if style == CommitStyle::Merge && self.unadopted_history_contains(odb, vault, tip, commit)? {
+        if style == CommitStyle::Merge
+            && self.unadopted_history_contains(odb, vault, tip, commit)?
+        {
             return Ok(TrialMerge::Empty);
         }
         let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
         // A commit without a parent is no change, but a whole tree.
-        let Some(base) = change.parents.first() else { return Ok(TrialMerge::Empty) };
-        let sides = MergeSides { base, ours: &tip_tree, theirs: &change.tree };
+        let Some(base) = change.parents.first() else {
+            return Ok(TrialMerge::Empty);
+        };
+        let sides = MergeSides {
+            base,
+            ours: &tip_tree,
+            theirs: &change.tree,
+        };
         let merged = match self.merge_trees(odb, vault, &sides)? {
             MergedTree::Clean(tree) if tree == tip_tree => return Ok(TrialMerge::Empty),
             MergedTree::Clean(tree) => tree,
@@ -108,7 +118,9 @@ impl GitAdapter {
             // stays linear.
             CommitStyle::Squash => odb.write_commit(&merged, &[tip], authorship)?,
             CommitStyle::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
-            CommitStyle::Rebase => self.replay(odb, vault, (tip, &tip_tree), &change, (&merged, authorship))?,
+            CommitStyle::Rebase => {
+                self.replay(odb, vault, (tip, &tip_tree), &change, (&merged, authorship))?
+            }
         };
         Ok(TrialMerge::Clean(landed))
     }
@@ -130,10 +142,18 @@ impl GitAdapter {
         let mut steps: Vec<(CommitId, Vec<String>)> = Vec::new();
         let mut waiting: Vec<String> = Vec::new();
         for own in own_commits(odb, change)? {
-            let Some(parent) = own.parents.first() else { continue };
+            let Some(parent) = own.parents.first() else {
+                continue;
+            };
             waiting.push(own.message);
-            let sides = MergeSides { base: parent, ours: &tree, theirs: &own.tree };
-            let MergedTree::Clean(next) = self.merge_trees(odb, vault, &sides)? else { continue };
+            let sides = MergeSides {
+                base: parent,
+                ours: &tree,
+                theirs: &own.tree,
+            };
+            let MergedTree::Clean(next) = self.merge_trees(odb, vault, &sides)? else {
+                continue;
+            };
             if next == tree {
                 waiting.clear();
                 continue;
@@ -152,25 +172,53 @@ impl GitAdapter {
             } else {
                 with_trailers(&messages, &intermediate_message(&by.message))
             };
-            at = odb.write_commit(&tree, &[&at], &Authorship { message, ..by.clone() })?;
+            at = odb.write_commit(
+                &tree,
+                &[&at],
+                &Authorship {
+                    message,
+                    ..by.clone()
+                },
+            )?;
         }
         Ok(at)
     }
 
     /// Returns whether the history of `tip` contains `commit`.
-    pub(crate) fn history_contains(&self, vault: &Path, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+    pub(crate) fn history_contains(
+        &self,
+        vault: &Path,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         let asked = self.git.in_vault(vault, "look for a commit on the trunk");
-        asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).run_yes_or_no()
+        asked
+            .args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()])
+            .run_yes_or_no()
     }
 
     /// Returns the same where the tip may not have been adopted yet.
-    fn unadopted_history_contains(&self, odb: &ObjectStore, vault: &Path, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
-        let asked = odb.write_to_scratch(self.git.in_vault(vault, "look for a commit on the trunk"));
-        asked.args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()]).run_yes_or_no()
+    fn unadopted_history_contains(
+        &self,
+        odb: &ObjectStore,
+        vault: &Path,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
+        let asked =
+            odb.write_to_scratch(self.git.in_vault(vault, "look for a commit on the trunk"));
+        asked
+            .args(["merge-base", "--is-ancestor", commit.as_str(), tip.as_str()])
+            .run_yes_or_no()
     }
 
     /// Merges three trees. Its objects belong to the vault only after they are adopted.
-    pub(crate) fn merge_trees(&self, odb: &mut ObjectStore, vault: &Path, sides: &MergeSides<'_>) -> Result<MergedTree, GitError> {
+    pub(crate) fn merge_trees(
+        &self,
+        odb: &mut ObjectStore,
+        vault: &Path,
+        sides: &MergeSides<'_>,
+    ) -> Result<MergedTree, GitError> {
         const OPERATION: &str = "merge the change onto the trunk";
         let base = odb.commit(sides.base)?.tree;
         if let Some(tree) = merge_by_entry(odb, &base, sides.ours, sides.theirs)? {
@@ -179,13 +227,26 @@ impl GitAdapter {
         let ours = odb.write_merge_only_commit(sides.ours, &[sides.base])?;
         let theirs = odb.write_merge_only_commit(sides.theirs, &[sides.base])?;
         let call = self.git.in_vault(vault, OPERATION).without_sync();
-        let call = call.args(["merge-tree", "--write-tree", "-z", "--messages", "--end-of-options"]);
-        let said = odb.write_to_scratch(call.args([ours.as_str(), theirs.as_str()])).run()?;
+        let call = call.args([
+            "merge-tree",
+            "--write-tree",
+            "-z",
+            "--messages",
+            "--end-of-options",
+        ]);
+        let said = odb
+            .write_to_scratch(call.args([ours.as_str(), theirs.as_str()]))
+            .run()?;
         let fields: Vec<&[u8]> = said.stdout.split(|byte| *byte == 0).collect();
         match (said.status, fields.split_first()) {
             (Some(clean @ (0 | 1)), Some((tree, rest))) => {
-                let tree = CommitId::new(path_to_text(tree).trim()).map_err(|_| errors::unexpected(OPERATION))?;
-                Ok(if clean == 0 { MergedTree::Clean(tree) } else { MergedTree::Conflict(tree, conflicts::parse_conflicts(rest)) })
+                let tree = CommitId::new(path_to_text(tree).trim())
+                    .map_err(|_| errors::unexpected(OPERATION))?;
+                Ok(if clean == 0 {
+                    MergedTree::Clean(tree)
+                } else {
+                    MergedTree::Conflict(tree, conflicts::parse_conflicts(rest))
+                })
             }
             _ => Err(errors::git_failed(OPERATION, &said.stderr)),
         }
@@ -202,8 +263,14 @@ impl GitAdapter {
         let vault = self.vault_with(repo, change)?;
         self.with_object_store(&vault, |odb| {
             let (ours, change) = (odb.commit(tip)?.tree, odb.commit(change)?);
-            let Some(base) = change.parents.first() else { return Ok(vec![]) };
-            let sides = MergeSides { base, ours: &ours, theirs: &change.tree };
+            let Some(base) = change.parents.first() else {
+                return Ok(vec![]);
+            };
+            let sides = MergeSides {
+                base,
+                ours: &ours,
+                theirs: &change.tree,
+            };
             Ok(match self.merge_trees(odb, &vault, &sides)? {
                 MergedTree::Clean(_) => vec![],
                 MergedTree::Conflict(_, found) => found.conflicts,
@@ -221,18 +288,38 @@ impl GitAdapter {
         authorship: &Authorship,
     ) -> Result<OwnershipMerge, GitError> {
         let change = [(commit.clone(), authorship.clone())];
-        let open = match self.merge_all_onto(repo, tip, &change, CommitStyle::Squash)?.pop() {
+        let open = match self
+            .merge_all_onto(repo, tip, &change, CommitStyle::Squash)?
+            .pop()
+        {
             Some(TrialMerge::Conflict(paths)) => paths,
-            Some(trial) => return Ok(OwnershipMerge { trial, dropped: None }),
+            Some(trial) => {
+                return Ok(OwnershipMerge {
+                    trial,
+                    dropped: None,
+                });
+            }
             None => return Err(errors::no_such_commit(commit)),
         };
-        let unsettled: Vec<String> = open.iter().filter(|it| !sides.contains_key(*it)).cloned().collect();
+        let unsettled: Vec<String> = open
+            .iter()
+            .filter(|it| !sides.contains_key(*it))
+            .cloned()
+            .collect();
         if !unsettled.is_empty() {
-            return Ok(OwnershipMerge { trial: TrialMerge::Conflict(unsettled), dropped: None });
+            return Ok(OwnershipMerge {
+                trial: TrialMerge::Conflict(unsettled),
+                dropped: None,
+            });
         }
         let vault = self.vault_with(repo, commit)?;
-        let base = self.find_object(&vault, &format!("{commit}^1"))?.ok_or_else(|| errors::no_such_commit(commit))?;
-        let (ours, theirs) = (self.tree_of_commit(&vault, tip)?, self.tree_of_commit(&vault, commit)?);
+        let base = self
+            .find_object(&vault, &format!("{commit}^1"))?
+            .ok_or_else(|| errors::no_such_commit(commit))?;
+        let (ours, theirs) = (
+            self.tree_of_commit(&vault, tip)?,
+            self.tree_of_commit(&vault, commit)?,
+        );
         // With the same version of these paths on all three sides, the rest merges as before.
         let take = |from: MergeSide| -> Result<CommitId, GitError> {
             let version = |path: &str| {
@@ -241,27 +328,55 @@ impl GitAdapter {
                 if trunks { &ours } else { &theirs }
             };
             let of = |tree: &CommitId| self.replace_paths(repo, &vault, tree, &open, &version);
-            let (base_tree, ours, theirs) = (of(&self.tree_of_commit(&vault, &base)?)?, of(&ours)?, of(&theirs)?);
+            let (base_tree, ours, theirs) = (
+                of(&self.tree_of_commit(&vault, &base)?)?,
+                of(&ours)?,
+                of(&theirs)?,
+            );
             self.with_object_store(&vault, |odb| {
                 let base = odb.write_merge_only_commit(&base_tree, &[])?;
-                match self.merge_trees(odb, &vault, &MergeSides { base: &base, ours: &ours, theirs: &theirs })? {
+                match self.merge_trees(
+                    odb,
+                    &vault,
+                    &MergeSides {
+                        base: &base,
+                        ours: &ours,
+                        theirs: &theirs,
+                    },
+                )? {
                     MergedTree::Clean(tree) => {
                         odb.adopt()?;
                         Ok(tree)
                     }
-                    MergedTree::Conflict(_, found) => Err(errors::still_conflicts(&found.path_names())),
+                    MergedTree::Conflict(_, found) => {
+                        Err(errors::still_conflicts(&found.path_names()))
+                    }
                 }
             })
         };
         let (taken, other) = (take(MergeSide::Trunk)?, take(MergeSide::Change)?);
         let new = self.commit_tree(&vault, &taken, &[tip], authorship)?;
-        let told = Authorship { message: errors::dropped_message(&open), ..authorship.clone() };
+        let told = Authorship {
+            message: errors::dropped_message(&open),
+            ..authorship.clone()
+        };
         // The change itself is a parent as well, so that none of it is ever deleted.
         let kept = self.commit_tree(&vault, &other, &[&new, commit], &told)?;
         let reference = format!("refs/regatta/dropped/{new}");
         self.update_refs(&vault, format!("update {reference} {kept}\n"))?;
-        let trial = if taken == ours { TrialMerge::Empty } else { TrialMerge::Clean(new) };
-        Ok(OwnershipMerge { trial, dropped: Some(DroppedVersions { reference, commit: kept, paths: open }) })
+        let trial = if taken == ours {
+            TrialMerge::Empty
+        } else {
+            TrialMerge::Clean(new)
+        };
+        Ok(OwnershipMerge {
+            trial,
+            dropped: Some(DroppedVersions {
+                reference,
+                commit: kept,
+                paths: open,
+            }),
+        })
     }
 
     /// Returns the tree with the named paths replaced by those of the trees that `version` returns.
@@ -275,13 +390,16 @@ impl GitAdapter {
     ) -> Result<CommitId, GitError> {
         let index = self.layout.scratch(&repo.project);
         let git = |doing| self.git.in_vault(vault, doing).index(index.path());
-        git("read a side of the merge").args(["read-tree", tree.as_str()]).run_expecting_success()?;
+        git("read a side of the merge")
+            .args(["read-tree", tree.as_str()])
+            .run_expecting_success()?;
         let mut changes = Vec::new();
         for path in paths {
             let zero = "0".repeat(tree.as_str().len());
             changes.extend_from_slice(format!("0 {zero}\t{path}\0").as_bytes());
             let listed = self.git.in_vault(vault, "read a side of the merge");
-            let listed = listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
+            let listed =
+                listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
             for entry in listed.arg(format!(":(literal){path}")).run_for_list()? {
                 // A directory on that side has its own paths, so the name itself is only removed.
                 if !entry.starts_with(b"040000 ") {
@@ -290,19 +408,31 @@ impl GitAdapter {
                 }
             }
         }
-        git("settle a conflict").args(["update-index", "--replace", "-z", "--index-info"]).input(changes).run_expecting_success()?;
-        git("write the settled tree").arg("write-tree").run_for_object()
+        git("settle a conflict")
+            .args(["update-index", "--replace", "-z", "--index-info"])
+            .input(changes)
+            .run_expecting_success()?;
+        git("write the settled tree")
+            .arg("write-tree")
+            .run_for_object()
     }
 }
 
 /// Returns the commits that an agent made itself, oldest first. They are reached from the capture's
 /// second parent.
-fn own_commits(odb: &mut ObjectStore, change: &CommitObject) -> Result<Vec<CommitObject>, GitError> {
-    let [base, head, ..] = change.parents.as_slice() else { return Ok(Vec::new()) };
+fn own_commits(
+    odb: &mut ObjectStore,
+    change: &CommitObject,
+) -> Result<Vec<CommitObject>, GitError> {
+    let [base, head, ..] = change.parents.as_slice() else {
+        return Ok(Vec::new());
+    };
     let (mut found, mut at) = (Vec::new(), head.clone());
     while at != *base && found.len() < MAX_OWN_COMMITS {
         let commit = odb.commit(&at)?;
-        let Some(parent) = commit.parents.first() else { break };
+        let Some(parent) = commit.parents.first() else {
+            break;
+        };
         at = parent.clone();
         found.push(commit);
     }
@@ -331,7 +461,11 @@ pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
 /// Returns a landing's message for a commit that is not its last. The validation is of the last
 /// commit's tree, so the other commits name the landing instead of claiming it (Q14).
 fn intermediate_message(whole: &str) -> String {
-    let landing = whole.lines().rev().find_map(|line| line.strip_prefix("Regatta-Landing: ")).unwrap_or_default();
+    let landing = whole
+        .lines()
+        .rev()
+        .find_map(|line| line.strip_prefix("Regatta-Landing: "))
+        .unwrap_or_default();
     let line = |line: &str| {
         if line.starts_with("Regatta-Validation: ") {
             return format!("Regatta-Validation-Tip: {landing}\n");
@@ -343,9 +477,20 @@ fn intermediate_message(whole: &str) -> String {
 
 /// Joins commit messages, and appends the last paragraph of `whole` if it consists of trailers.
 fn with_trailers(messages: &[String], whole: &str) -> String {
-    let own: Vec<&str> = messages.iter().map(|it| it.trim()).filter(|it| !it.is_empty()).collect();
-    let is_trailer = |line: &str| line.split_once(": ").is_some_and(|it| !it.0.contains(' ') && !it.0.is_empty());
-    let trailers = whole.trim_end().rsplit_once("\n\n").map(|it| it.1).filter(|it| it.lines().all(is_trailer));
+    let own: Vec<&str> = messages
+        .iter()
+        .map(|it| it.trim())
+        .filter(|it| !it.is_empty())
+        .collect();
+    let is_trailer = |line: &str| {
+        line.split_once(": ")
+            .is_some_and(|it| !it.0.contains(' ') && !it.0.is_empty())
+    };
+    let trailers = whole
+        .trim_end()
+        .rsplit_once("\n\n")
+        .map(|it| it.1)
+        .filter(|it| it.lines().all(is_trailer));
     match (own.is_empty(), trailers) {
         (true, _) => whole.to_owned(),
         (false, None) => format!("{}\n", own.join("\n\n")),
@@ -361,8 +506,14 @@ mod tests {
     fn message_of_an_agents_commit_gets_the_tasks_trailers() {
         let whole = "Add a cart\n\nLong story.\n\nRegatta-Task: T1\nRegatta-Agent: amber\n";
         let told = with_trailers(&["one\n".into(), "two".into()], whole);
-        assert_eq!(told, "one\n\ntwo\n\nRegatta-Task: T1\nRegatta-Agent: amber\n");
-        assert_eq!(with_trailers(&["one".into()], "no trailers\n\nat all here\n"), "one\n");
+        assert_eq!(
+            told,
+            "one\n\ntwo\n\nRegatta-Task: T1\nRegatta-Agent: amber\n"
+        );
+        assert_eq!(
+            with_trailers(&["one".into()], "no trailers\n\nat all here\n"),
+            "one\n"
+        );
         assert_eq!(with_trailers(&[" ".into()], whole), whole);
     }
 

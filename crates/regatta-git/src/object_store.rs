@@ -1,9 +1,9 @@
 //! Reads and writes the vault's objects without starting a git process for each.
 //!
 //! Three processes stay alive: one reads, one writes commits, one writes trees. New objects first
-//! go to a scratch directory without waiting for the disk. [`ObjectStore::adopt`] then moves them into the
-//! vault and waits once. A power cut therefore leaves no torn object in the vault, and an unwanted
-//! merge leaves no garbage.
+//! go to a scratch directory without waiting for the disk. [`ObjectStore::adopt`] then moves them
+//! into the vault and waits once. A power cut therefore leaves no torn object in the vault, and an
+//! unwanted merge leaves no garbage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -86,7 +86,9 @@ impl ObjectCache {
             self.trees.clear();
             self.tree_entry_count = 0;
         }
-        if entries.len() <= ObjectCache::MAX_TREE_ENTRIES && self.trees.insert(id.clone(), entries.to_vec()).is_none() {
+        if entries.len() <= ObjectCache::MAX_TREE_ENTRIES
+            && self.trees.insert(id.clone(), entries.to_vec()).is_none()
+        {
             self.tree_entry_count += entries.len();
         }
     }
@@ -135,11 +137,22 @@ impl GitAdapter {
         self.layout.remove_dead_scratch(vault);
         disk::remove_tree(&scratch)?;
         disk::make_dirs(&scratch)?;
-        let reader = self.git.in_vault(vault, "read the vault").args(["cat-file", "--batch-command"]);
+        let reader = self
+            .git
+            .in_vault(vault, "read the vault")
+            .args(["cat-file", "--batch-command"]);
         let writer = |kind: &str| {
             let call = self.git.in_vault(vault, "write an object").without_sync();
-            let call = call.args(["hash-object", "-t", kind, "-w", "--no-filters", "--stdin-paths"]);
-            call.object_dirs(&scratch, &vault.join("objects")).start_process()
+            let call = call.args([
+                "hash-object",
+                "-t",
+                kind,
+                "-w",
+                "--no-filters",
+                "--stdin-paths",
+            ]);
+            call.object_dirs(&scratch, &vault.join("objects"))
+                .start_process()
         };
         Ok(ObjectStore {
             // The reader also finds objects that were written and not yet adopted.
@@ -179,7 +192,9 @@ impl ObjectStore {
     fn read_object(&mut self, name: &str, kind: &str) -> Result<Option<Vec<u8>>, GitError> {
         self.query_count += 1;
         self.reader.send(format!("contents {name}\n").as_bytes())?;
-        let Some((_, found, size)) = parse_header(&self.reader.read_line()?) else { return Ok(None) };
+        let Some((_, found, size)) = parse_header(&self.reader.read_line()?) else {
+            return Ok(None);
+        };
         let mut bytes = self.reader.read_bytes(size + 1)?;
         bytes.pop();
         Ok((found == kind).then_some(bytes))
@@ -190,7 +205,9 @@ impl ObjectStore {
         if let Some(known) = self.cache.commits.get(id) {
             return Ok(known.clone());
         }
-        let bytes = self.read_object(id.as_str(), "commit")?.ok_or_else(|| errors::no_such_commit(id))?;
+        let bytes = self
+            .read_object(id.as_str(), "commit")?
+            .ok_or_else(|| errors::no_such_commit(id))?;
         let commit = parse_commit(&bytes).ok_or_else(|| errors::unexpected("read a commit"))?;
         self.cache.add_commit(id, &commit);
         Ok(commit)
@@ -198,28 +215,49 @@ impl ObjectStore {
 
     /// Reads a tree.
     pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<TreeEntry>, GitError> {
-        self.trees([id].into_iter())?.pop().ok_or_else(|| errors::no_such_object(id))
+        self.trees([id].into_iter())?
+            .pop()
+            .ok_or_else(|| errors::no_such_object(id))
     }
 
     /// Reads several trees, in the order of their ids, with all queries sent at once.
-    pub(crate) fn trees<'a>(&mut self, ids: impl Iterator<Item = &'a CommitId>) -> Result<Vec<Vec<TreeEntry>>, GitError> {
+    pub(crate) fn trees<'a>(
+        &mut self,
+        ids: impl Iterator<Item = &'a CommitId>,
+    ) -> Result<Vec<Vec<TreeEntry>>, GitError> {
         let ids: Vec<&CommitId> = ids.collect();
-        let unknown: Vec<&CommitId> = ids.iter().copied().filter(|it| !self.cache.trees.contains_key(*it)).collect();
+        let unknown: Vec<&CommitId> = ids
+            .iter()
+            .copied()
+            .filter(|it| !self.cache.trees.contains_key(*it))
+            .collect();
         self.query_count += unknown.len() as u32;
         // The queries are few enough to fit into the pipe, because the answers are read only
         // afterwards.
-        let questions: String = unknown.iter().map(|it| format!("contents {it}\n")).collect();
+        let questions: String = unknown
+            .iter()
+            .map(|it| format!("contents {it}\n"))
+            .collect();
         self.reader.send(questions.as_bytes())?;
         let mut read = HashMap::new();
         for id in unknown {
-            let (_, kind, size) = parse_header(&self.reader.read_line()?).ok_or_else(|| errors::no_such_object(id))?;
+            let (_, kind, size) = parse_header(&self.reader.read_line()?)
+                .ok_or_else(|| errors::no_such_object(id))?;
             let mut bytes = self.reader.read_bytes(size + 1)?;
             bytes.pop();
-            let entries = (kind == "tree").then(|| parse_tree(&bytes, id.as_str().len() / 2)).flatten();
-            read.insert(id, entries.ok_or_else(|| errors::unexpected("read a tree"))?);
+            let entries = (kind == "tree")
+                .then(|| parse_tree(&bytes, id.as_str().len() / 2))
+                .flatten();
+            read.insert(
+                id,
+                entries.ok_or_else(|| errors::unexpected("read a tree"))?,
+            );
         }
         let known = |id: &CommitId| read.get(id).or_else(|| self.cache.trees.get(id)).cloned();
-        let found = ids.iter().map(|id| known(id).ok_or_else(|| errors::no_such_object(id))).collect();
+        let found = ids
+            .iter()
+            .map(|id| known(id).ok_or_else(|| errors::no_such_object(id)))
+            .collect();
         for (id, entries) in read {
             self.cache.add_tree(id, &entries);
         }
@@ -228,7 +266,8 @@ impl ObjectStore {
 
     /// Reads a file's content.
     pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
-        self.read_object(id.as_str(), "blob")?.ok_or_else(|| errors::no_such_object(id))
+        self.read_object(id.as_str(), "blob")?
+            .ok_or_else(|| errors::no_such_object(id))
     }
 
     /// Makes a commit that depends only on the arguments.
@@ -243,15 +282,24 @@ impl ObjectStore {
         for parent in parents {
             text += &format!("parent {parent}\n");
         }
-        let who = format!("{} <{}> {} +0000", sanitize_name(&by.name), sanitize(&by.email), by.unix_seconds);
-        text += &format!("author {who}\ncommitter {who}\n\n{}\n", by.message.replace('\0', "").trim_end());
+        let who = format!(
+            "{} <{}> {} +0000",
+            sanitize_name(&by.name),
+            sanitize(&by.email),
+            by.unix_seconds
+        );
+        text += &format!(
+            "author {who}\ncommitter {who}\n\n{}\n",
+            by.message.replace('\0', "").trim_end()
+        );
         self.write_whole_commit(text.as_bytes())
     }
 
     fn write_whole_commit(&mut self, bytes: &[u8]) -> Result<CommitId, GitError> {
         let name = self.write_content_file("commit", bytes)?;
         self.writer.send(format!("{name}\n").as_bytes())?;
-        let made = CommitId::new(&self.writer.read_line()?).map_err(|_| errors::unexpected("make a commit"))?;
+        let made = CommitId::new(&self.writer.read_line()?)
+            .map_err(|_| errors::unexpected("make a commit"))?;
         if let Some(commit) = parse_commit(bytes) {
             self.cache.add_commit(&made, &commit);
         }
@@ -266,8 +314,11 @@ impl ObjectStore {
         parent: &CommitId,
     ) -> Result<CommitId, GitError> {
         self.query_count += 1;
-        let bytes = self.read_object(id.as_str(), "commit")?.ok_or_else(|| errors::no_such_commit(id))?;
-        let bytes = rewrite_commit_bytes(&bytes, tree, parent).ok_or_else(|| errors::unexpected("read a commit"))?;
+        let bytes = self
+            .read_object(id.as_str(), "commit")?
+            .ok_or_else(|| errors::no_such_commit(id))?;
+        let bytes = rewrite_commit_bytes(&bytes, tree, parent)
+            .ok_or_else(|| errors::unexpected("read a commit"))?;
         self.write_whole_commit(&bytes)
     }
 
@@ -275,7 +326,13 @@ impl ObjectStore {
     pub(crate) fn write_tree(&mut self, mut entries: Vec<TreeEntry>) -> Result<CommitId, GitError> {
         self.query_count += 1;
         // Git compares directories as if their names ended in a slash.
-        let key = |it: &TreeEntry| [it.name.as_slice(), if it.mode == DIRECTORY { b"/" } else { b"" }].concat();
+        let key = |it: &TreeEntry| {
+            [
+                it.name.as_slice(),
+                if it.mode == DIRECTORY { b"/" } else { b"" },
+            ]
+            .concat()
+        };
         entries.sort_by_cached_key(key);
         let mut bytes = Vec::new();
         for TreeEntry { mode, name, id } in &entries {
@@ -286,7 +343,8 @@ impl ObjectStore {
         }
         let name = self.write_content_file("tree", &bytes)?;
         self.tree_writer.send(format!("{name}\n").as_bytes())?;
-        let made = CommitId::new(&self.tree_writer.read_line()?).map_err(|_| errors::unexpected("make a tree"))?;
+        let made = CommitId::new(&self.tree_writer.read_line()?)
+            .map_err(|_| errors::unexpected("make a tree"))?;
         self.cache.add_tree(&made, &entries);
         Ok(made)
     }
@@ -297,12 +355,25 @@ impl ObjectStore {
         disk::write_unsynced(&file, bytes)?;
         // The processes run in the vault, so a relative path suffices. It contains no newline,
         // while the data directory's path might.
-        Ok(file.strip_prefix(&self.vault).unwrap_or(&file).display().to_string())
+        Ok(file
+            .strip_prefix(&self.vault)
+            .unwrap_or(&file)
+            .display()
+            .to_string())
     }
 
     /// Makes a commit that is needed only for a merge.
-    pub(crate) fn write_merge_only_commit(&mut self, tree: &CommitId, parents: &[&CommitId]) -> Result<CommitId, GitError> {
-        let by = Authorship { name: String::new(), email: String::new(), message: "side".into(), unix_seconds: 0 };
+    pub(crate) fn write_merge_only_commit(
+        &mut self,
+        tree: &CommitId,
+        parents: &[&CommitId],
+    ) -> Result<CommitId, GitError> {
+        let by = Authorship {
+            name: String::new(),
+            email: String::new(),
+            message: "side".into(),
+            unix_seconds: 0,
+        };
         let made = self.write_commit(tree, parents, &by)?;
         self.merge_only_commits.push(made.clone());
         Ok(made)
@@ -315,10 +386,15 @@ impl ObjectStore {
         }
         let mut names = Vec::new();
         for folder in object_dirs(&self.scratch)? {
-            let entries = fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            let entries =
+                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
             for entry in entries.flatten() {
                 let path = entry.path();
-                names.push(path.strip_prefix(&self.scratch).unwrap_or(&path).to_path_buf());
+                names.push(
+                    path.strip_prefix(&self.scratch)
+                        .unwrap_or(&path)
+                        .to_path_buf(),
+                );
             }
         }
         // Content is synced before names, so a name on disk always means a whole object.
@@ -343,7 +419,8 @@ impl ObjectStore {
         self.merge_only_commits.clear();
         let mut left = false;
         for folder in object_dirs(&self.scratch)? {
-            let entries = fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            let entries =
+                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
             for entry in entries.flatten() {
                 disk::remove_tree(&entry.path())?;
                 left = true;
@@ -357,8 +434,13 @@ impl ObjectStore {
 }
 
 fn object_dirs(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let entries = fs::read_dir(objects).map_err(|cause| errors::io_error("read", objects, &cause))?;
-    Ok(entries.flatten().filter(|it| it.file_type().is_ok_and(|it| it.is_dir())).map(|it| it.path()).collect())
+    let entries =
+        fs::read_dir(objects).map_err(|cause| errors::io_error("read", objects, &cause))?;
+    Ok(entries
+        .flatten()
+        .filter(|it| it.file_type().is_ok_and(|it| it.is_dir()))
+        .map(|it| it.path())
+        .collect())
 }
 
 /// Returns the path of a loose object.
@@ -373,7 +455,10 @@ pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
         b'0'..=b'9' => digit - b'0',
         _ => (digit | 0x20) - b'a' + 10,
     };
-    id.as_str().as_bytes().chunks_exact(2).map(move |it| nibble(it[0]) << 4 | nibble(it[1]))
+    id.as_str()
+        .as_bytes()
+        .chunks_exact(2)
+        .map(move |it| nibble(it[0]) << 4 | nibble(it[1]))
 }
 
 /// Parses git's header of an object. Returns nothing if the object does not exist.
@@ -388,8 +473,14 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
     let (head, message) = text.split_once("\n\n").unwrap_or((&text, ""));
     let mut lines = head.lines();
     let tree = CommitId::new(lines.next()?.strip_prefix("tree ")?).ok()?;
-    let parents = lines.map_while(|it| it.strip_prefix("parent ")).map(|it| CommitId::new(it).ok());
-    Some(CommitObject { tree, parents: parents.collect::<Option<_>>()?, message: message.to_owned() })
+    let parents = lines
+        .map_while(|it| it.strip_prefix("parent "))
+        .map(|it| CommitId::new(it).ok());
+    Some(CommitObject {
+        tree,
+        parents: parents.collect::<Option<_>>()?,
+        message: message.to_owned(),
+    })
 }
 
 /// Returns a commit's content with another tree and another first parent. Its signatures are
@@ -407,7 +498,9 @@ fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Opt
                 parents += 1;
                 parents == 1
             }
-            _ => [&b"tree "[..], b"gpgsig", b"mergetag "].iter().any(|it| line.starts_with(it)),
+            _ => [&b"tree "[..], b"gpgsig", b"mergetag "]
+                .iter()
+                .any(|it| line.starts_with(it)),
         };
         if !drops {
             made.push(b'\n');
@@ -427,7 +520,11 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
         let name = bytes.get(space + 1..end)?.to_vec();
         let id = bytes.get(end + 1..end + 1 + size)?;
         let id: String = id.iter().map(|it| format!("{it:02x}")).collect();
-        entries.push(TreeEntry { mode, name, id: CommitId::new(&id).ok()? });
+        entries.push(TreeEntry {
+            mode,
+            name,
+            id: CommitId::new(&id).ok()?,
+        });
         bytes = &bytes[end + 1 + size..];
     }
     Some(entries)
@@ -435,13 +532,21 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
 
 /// Removes the characters that would end the field.
 fn sanitize(text: &str) -> String {
-    text.chars().filter(|it| !it.is_control() && !matches!(it, '<' | '>')).collect::<String>().trim().to_owned()
+    text.chars()
+        .filter(|it| !it.is_control() && !matches!(it, '<' | '>'))
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 fn sanitize_name(name: &str) -> String {
     let name = sanitize(name);
     // Git refuses an empty name.
-    if name.is_empty() { "Regatta".to_owned() } else { name }
+    if name.is_empty() {
+        "Regatta".to_owned()
+    } else {
+        name
+    }
 }
 
 #[cfg(test)]
@@ -458,7 +563,10 @@ mod tests {
             id('c')
         );
         let found = parse_commit(text.as_bytes()).unwrap();
-        assert_eq!((found.tree, found.parents), (id('a'), vec![id('b'), id('c')]));
+        assert_eq!(
+            (found.tree, found.parents),
+            (id('a'), vec![id('b'), id('c')])
+        );
         assert_eq!(found.message, "parent x\n\nmore");
         assert_eq!(parse_commit(b"tree x\n\n"), None);
         assert_eq!(parse_commit(b""), None);
@@ -468,7 +576,10 @@ mod tests {
         tree.extend(b"40000 c\0");
         tree.extend([0xbb; 20]);
         let found = parse_tree(&tree, 20).unwrap();
-        assert_eq!((found[0].name.as_slice(), found[0].mode), (b"a b".as_slice(), 0o100_644));
+        assert_eq!(
+            (found[0].name.as_slice(), found[0].mode),
+            (b"a b".as_slice(), 0o100_644)
+        );
         assert_eq!((found[1].mode, &found[1].id), (DIRECTORY, &id('b')));
         assert_eq!(parse_tree(&tree[..tree.len() - 1], 20), None);
         assert_eq!(parse_header("nope missing"), None);
@@ -480,12 +591,14 @@ mod tests {
         let id = |digit: &str| CommitId::new(&digit.repeat(40)).unwrap();
         let (one, two, three) = (id("1"), id("2"), id("3"));
         let signed = format!(
-            "tree {one}\nparent {one}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 +0000\ngpgsig -----BEGIN\n \n \
+            "tree {one}\nparent {one}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 \
+             +0000\ngpgsig -----BEGIN\n \n \
              abc\n -----END\nencoding latin1\n\ntree is a word\n\ngpgsig too\n"
         );
         let made = rewrite_commit_bytes(signed.as_bytes(), &two, &three).unwrap();
         let wanted = format!(
-            "tree {two}\nparent {three}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 +0000\nencoding \
+            "tree {two}\nparent {three}\nparent {two}\nauthor A <a> 1 +0100\ncommitter B <b> 2 \
+             +0000\nencoding \
              latin1\n\ntree is a word\n\ngpgsig too\n"
         );
         assert_eq!(String::from_utf8(made).unwrap(), wanted);

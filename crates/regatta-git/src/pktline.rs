@@ -16,7 +16,14 @@ const MAX_LINE_BYTES: usize = 65520;
 /// The size of one packet of a side band.
 const SIDE_BAND_BYTES: usize = 65515;
 /// The capabilities that are passed to git.
-const ACCEPTED_CAPABILITIES: [&str; 6] = ["report-status", "report-status-v2", "side-band-64k", "quiet", "atomic", "ofs-delta"];
+const ACCEPTED_CAPABILITIES: [&str; 6] = [
+    "report-status",
+    "report-status-v2",
+    "side-band-64k",
+    "quiet",
+    "atomic",
+    "ofs-delta",
+];
 
 /// One ref that a push wants to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,12 +56,17 @@ impl PushHead {
                 if head.shallow.len() == MAX_SHALLOW_COMMITS {
                     return Err("it names too many shallow commits");
                 }
-                head.shallow.push(CommitId::new(id).map_err(|_| "a shallow commit has no id")?);
+                head.shallow
+                    .push(CommitId::new(id).map_err(|_| "a shallow commit has no id")?);
                 continue;
             }
-            let (line, wishes) = line.split_once('\0').map_or((line, None), |it| (it.0, Some(it.1)));
+            let (line, wishes) = line
+                .split_once('\0')
+                .map_or((line, None), |it| (it.0, Some(it.1)));
             match wishes {
-                Some(wishes) if head.updates.is_empty() => head.capabilities = accepted_capabilities(wishes)?,
+                Some(wishes) if head.updates.is_empty() => {
+                    head.capabilities = accepted_capabilities(wishes)?
+                }
                 Some(_) => return Err("a later line has capabilities"),
                 None => {}
             }
@@ -62,7 +74,11 @@ impl PushHead {
                 return Err("it names too many refs");
             }
             let command = parse_update(line)?;
-            if head.updates.iter().any(|it| it.reference == command.reference) {
+            if head
+                .updates
+                .iter()
+                .any(|it| it.reference == command.reference)
+            {
                 return Err("it names a ref twice");
             }
             head.updates.push(command);
@@ -84,7 +100,12 @@ impl PushHead {
         for command in &self.updates {
             let zero = "0".repeat(command.new.as_str().len());
             let old = command.old.as_ref().map_or(zero.as_str(), CommitId::as_str);
-            let line = format!("{old} {} {}{}", command.new, command.reference, std::mem::take(&mut wishes));
+            let line = format!(
+                "{old} {} {}{}",
+                command.new,
+                command.reference,
+                std::mem::take(&mut wishes)
+            );
             append_line(&mut text, line.as_bytes());
         }
         text.extend(b"0000");
@@ -100,7 +121,10 @@ impl PushHead {
         let mut report = Vec::new();
         append_line(&mut report, b"unpack ok\n");
         for command in &self.updates {
-            append_line(&mut report, format!("ng {} {}\n", command.reference, why(command)).as_bytes());
+            append_line(
+                &mut report,
+                format!("ng {} {}\n", command.reference, why(command)).as_bytes(),
+            );
         }
         report.extend(b"0000");
         if !self.has_capability("side-band-64k") {
@@ -130,7 +154,9 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
     if !length.iter().all(u8::is_ascii_hexdigit) {
         return Err("a line's length is no number");
     }
-    let length = std::str::from_utf8(&length).ok().and_then(|it| usize::from_str_radix(it, 16).ok());
+    let length = std::str::from_utf8(&length)
+        .ok()
+        .and_then(|it| usize::from_str_radix(it, 16).ok());
     match length {
         Some(0) => Ok(None),
         Some(length @ 5..=MAX_LINE_BYTES) => {
@@ -161,8 +187,13 @@ fn accepted_capabilities(wishes: &str) -> Result<Vec<String>, PushHeadError> {
 fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
     const MALFORMED: PushHeadError = "a line does not name two ids and a ref";
     let mut words = line.splitn(3, ' ');
-    let (Some(old), Some(new), Some(reference)) = (words.next(), words.next(), words.next()) else { return Err(MALFORMED) };
-    let (old, new) = (CommitId::new(old).map_err(|_| MALFORMED)?, CommitId::new(new).map_err(|_| MALFORMED)?);
+    let (Some(old), Some(new), Some(reference)) = (words.next(), words.next(), words.next()) else {
+        return Err(MALFORMED);
+    };
+    let (old, new) = (
+        CommitId::new(old).map_err(|_| MALFORMED)?,
+        CommitId::new(new).map_err(|_| MALFORMED)?,
+    );
     if old.as_str().len() != new.as_str().len() {
         return Err("its ids are of two kinds");
     }
@@ -172,7 +203,11 @@ fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
     if !is_plain_ref(reference) {
         return Err("a ref has a name that is not possible");
     }
-    Ok(RefUpdate { old: (!is_zero(&old)).then_some(old), new, reference: reference.to_owned() })
+    Ok(RefUpdate {
+        old: (!is_zero(&old)).then_some(old),
+        new,
+        reference: reference.to_owned(),
+    })
 }
 
 fn is_zero(id: &CommitId) -> bool {
@@ -187,7 +222,9 @@ fn is_plain_ref(reference: &str) -> bool {
             && !it.ends_with('.')
             && !it.ends_with(".lock")
             && !it.contains("..")
-            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
     };
     reference.len() <= 200 && reference.starts_with("refs/") && reference.split('/').all(part)
 }
@@ -202,7 +239,9 @@ mod tests {
 
     fn lines(lines: &[&str]) -> Vec<u8> {
         let mut text = Vec::new();
-        lines.iter().for_each(|it| append_line(&mut text, it.as_bytes()));
+        lines
+            .iter()
+            .for_each(|it| append_line(&mut text, it.as_bytes()));
         text.extend(b"0000");
         text
     }
@@ -214,9 +253,14 @@ mod tests {
     #[test]
     fn head_of_a_push_is_parsed_to_its_end_and_written_again() {
         let first = format!(
-            "{ZERO} {A} refs/regatta/keep/A1\0 report-status side-band-64k atomic agent=git/2 x=y object-format=sha1"
+            "{ZERO} {A} refs/regatta/keep/A1\0 report-status side-band-64k atomic agent=git/2 x=y \
+            object-format=sha1"
         );
-        let mut text = lines(&[&format!("shallow {B}"), &first, &format!("{A} {B} refs/regatta/keep/A1-x\n")]);
+        let mut text = lines(&[
+            &format!("shallow {B}"),
+            &first,
+            &format!("{A} {B} refs/regatta/keep/A1-x\n"),
+        ]);
         text.extend(b"PACK");
         let mut rest = text.as_slice();
         let head = PushHead::read(&mut rest).unwrap();
@@ -266,7 +310,10 @@ mod tests {
             long.as_str(),
         ];
         for name in names {
-            assert!(read(&lines(&[&format!("{ZERO} {A} {name}")])).is_err(), "{name:?}");
+            assert!(
+                read(&lines(&[&format!("{ZERO} {A} {name}")])).is_err(),
+                "{name:?}"
+            );
         }
         assert!(read(&lines(&[&format!("{ZERO} {A} refs/regatta/keep/A1")])).is_ok());
     }
@@ -280,25 +327,35 @@ mod tests {
         let later = format!("{A} {B} refs/regatta/keep/A2\0atomic");
         let options = format!("{plain}\0push-options");
         let certificate = format!("{plain}\0push-cert=x");
-        for bad in
-            [&[plain.as_str(), &twice][..], &[&deletes], &[&mixed], &[&plain, &later], &[&options], &[&certificate]]
-        {
+        for bad in [
+            &[plain.as_str(), &twice][..],
+            &[&deletes],
+            &[&mixed],
+            &[&plain, &later],
+            &[&options],
+            &[&certificate],
+        ] {
             assert!(read(&lines(bad)).is_err(), "{bad:?}");
         }
-        let many: Vec<String> = (0..5000).map(|it| format!("{ZERO} {A} refs/regatta/keep/A{it}")).collect();
+        let many: Vec<String> = (0..5000)
+            .map(|it| format!("{ZERO} {A} refs/regatta/keep/A{it}"))
+            .collect();
         assert!(read(&lines(&many.iter().map(String::as_str).collect::<Vec<_>>())).is_err());
         let shallow = vec!["shallow aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"; 20_000];
         assert!(read(&lines(&shallow)).is_err());
         for bad in [
-            "", "0", "000", "0001", "0002", "0003", "0004", "+005x", " 005x", "-001", "fff1", "ffff", "zzzz",
-            "00\u{0}5", "0005",
+            "", "0", "000", "0001", "0002", "0003", "0004", "+005x", " 005x", "-001", "fff1",
+            "ffff", "zzzz", "00\u{0}5", "0005",
         ] {
             assert!(read(bad.as_bytes()).is_err(), "{bad:?}");
         }
         assert!(read(&[&b"0006"[..], &[0xff, 0xfe], b"0000"].concat()).is_err());
         // Every prefix of a valid head, and every head with one changed byte, gives an error or a
         // head, but never a panic.
-        let good = lines(&[&format!("shallow {B}"), &format!("{plain}\0atomic report-status")]);
+        let good = lines(&[
+            &format!("shallow {B}"),
+            &format!("{plain}\0atomic report-status"),
+        ]);
         for at in 0..good.len() {
             assert!(read(&good[..at]).is_err(), "cut at {at}");
             for byte in [0, b'\n', b' ', b'0', b'f', 0xff] {
@@ -314,9 +371,16 @@ mod tests {
     #[test]
     fn refusal_uses_the_requested_report_format() {
         let plain = format!("{ZERO} {A} refs/heads/main");
-        let told = |wishes: &str| read(&lines(&[&format!("{plain}\0{wishes}")])).unwrap().refusal(|_| "no");
+        let told = |wishes: &str| {
+            read(&lines(&[&format!("{plain}\0{wishes}")]))
+                .unwrap()
+                .refusal(|_| "no")
+        };
         assert_eq!(told(""), b"");
-        assert_eq!(told("report-status"), b"000eunpack ok\n001ang refs/heads/main no\n0000");
+        assert_eq!(
+            told("report-status"),
+            b"000eunpack ok\n001ang refs/heads/main no\n0000"
+        );
         assert_eq!(
             told("report-status-v2 side-band-64k"),
             b"0031\x01000eunpack ok\n001ang refs/heads/main no\n00000000"

@@ -3,7 +3,7 @@
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, TrialMerge};
 
-use crate::merge::{MergedTree, MergeSides};
+use crate::merge::{MergeSides, MergedTree};
 use crate::{GitAdapter, errors};
 
 impl GitAdapter {
@@ -19,9 +19,22 @@ impl GitAdapter {
         let vault = self.vault_with(repo, commit)?;
         self.with_object_store(&vault, |odb| {
             // The first parent of a merge is the trunk before it.
-            let before = odb.commit(commit)?.parents.into_iter().next().ok_or_else(|| errors::cannot_replay_first_commit(commit))?;
+            let before = odb
+                .commit(commit)?
+                .parents
+                .into_iter()
+                .next()
+                .ok_or_else(|| errors::cannot_replay_first_commit(commit))?;
             let (ours, theirs) = (odb.commit(tip)?.tree, odb.commit(&before)?.tree);
-            match self.merge_trees(odb, &vault, &MergeSides { base: commit, ours: &ours, theirs: &theirs })? {
+            match self.merge_trees(
+                odb,
+                &vault,
+                &MergeSides {
+                    base: commit,
+                    ours: &ours,
+                    theirs: &theirs,
+                },
+            )? {
                 MergedTree::Conflict(_, found) => Ok(TrialMerge::Conflict(found.path_names())),
                 MergedTree::Clean(tree) if tree == ours => Ok(TrialMerge::Empty),
                 MergedTree::Clean(tree) => {

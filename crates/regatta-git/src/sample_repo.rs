@@ -4,8 +4,8 @@ use std::path::Path;
 
 use regatta_engine::ports::git::{Authorship, GitError};
 
-use crate::git_command::GitLauncher;
 use crate::errors;
+use crate::git_command::GitLauncher;
 
 /// Creates a repository at `path` with one commit of `files` on the branch `main`. Files that start
 /// with `#!` are executable.
@@ -24,8 +24,12 @@ pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
         }
     }
     let git = GitLauncher::new("/dev/null".into());
-    git.in_dir(path, "make a repository").args(["init", "--quiet", "--initial-branch=main"]).run_expecting_success()?;
-    git.in_dir(path, "stage the first files").args(["add", "--all"]).run_expecting_success()?;
+    git.in_dir(path, "make a repository")
+        .args(["init", "--quiet", "--initial-branch=main"])
+        .run_expecting_success()?;
+    git.in_dir(path, "stage the first files")
+        .args(["add", "--all"])
+        .run_expecting_success()?;
     let by = Authorship {
         name: "regatta demo".into(),
         email: "demo@regatta.invalid".into(),

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use flate2::read::GzDecoder;
 use regatta_core::ids::{AttemptId, CommitId};
-use regatta_engine::ports::git::{Capture, GitError, ProjectRepo, GitService, GitHttpRequest};
+use regatta_engine::ports::git::{Capture, GitError, GitHttpRequest, GitService, ProjectRepo};
 
+use crate::git_command::GitCommand;
 use crate::git_stream::PeerStreams;
 use crate::pktline::{PushHead, append_line};
-use crate::git_command::GitCommand;
 use crate::vault::keep_ref;
 use crate::{GitAdapter, disk, errors};
 
@@ -35,7 +35,10 @@ const MAX_REPORT_BYTES: usize = 4 << 20;
 /// The age at which leftovers of an interrupted push are removed. No push takes as long.
 const MAX_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-const UPLOAD_SETTINGS: [&str; 2] = ["uploadpack.allowAnySHA1InWant=true", "uploadpack.keepAlive=5"];
+const UPLOAD_SETTINGS: [&str; 2] = [
+    "uploadpack.allowAnySHA1InWant=true",
+    "uploadpack.keepAlive=5",
+];
 const RECEIVE_SETTINGS: [&str; 8] = [
     "receive.denyDeletes=true",
     "receive.autogc=false",
@@ -80,12 +83,21 @@ impl GitAdapter {
             GitService::UploadPack => Vec::new(),
             GitService::ReceivePack => self.writable_keep_refs(&vault, may_write)?,
         };
-        let said = self.serve_command(&vault, repo, wire.service, &shown).arg("--advertise-refs");
-        let said = said.arg(".").protocol(protocol).run_expecting_success()?.stdout;
+        let said = self
+            .serve_command(&vault, repo, wire.service, &shown)
+            .arg("--advertise-refs");
+        let said = said
+            .arg(".")
+            .protocol(protocol)
+            .run_expecting_success()?
+            .stdout;
         let mut told = Vec::new();
         // From version 2 on, the first line names the version instead.
         if !said.starts_with(b"000eversion 2\n") {
-            append_line(&mut told, format!("# service={}\n", wire.service.name()).as_bytes());
+            append_line(
+                &mut told,
+                format!("# service={}\n", wire.service.name()).as_bytes(),
+            );
             told.extend(b"0000");
         }
         told.extend(said);
@@ -103,15 +115,26 @@ impl GitAdapter {
         let protocol = protocol_version(wire)?;
         let vault = self.vault(repo)?;
         let PeerStreams { request, answer } = ends;
-        let mut request: Box<dyn Read + '_> =
-            if wire.is_gzip { Box::new(GzDecoder::new(request)) } else { Box::new(request) };
+        let mut request: Box<dyn Read + '_> = if wire.is_gzip {
+            Box::new(GzDecoder::new(request))
+        } else {
+            Box::new(request)
+        };
         let request = request.as_mut();
         match wire.service {
             GitService::UploadPack => {
-                let call = self.serve_command(&vault, repo, wire.service, &[]).arg(".").protocol(protocol);
-                call.stream(PeerStreams { request: &mut request.take(MAX_FETCH_REQUEST_BYTES), answer })
+                let call = self
+                    .serve_command(&vault, repo, wire.service, &[])
+                    .arg(".")
+                    .protocol(protocol);
+                call.stream(PeerStreams {
+                    request: &mut request.take(MAX_FETCH_REQUEST_BYTES),
+                    answer,
+                })
             }
-            GitService::ReceivePack => self.receive_push(repo, &vault, may_write, PeerStreams { request, answer }),
+            GitService::ReceivePack => {
+                self.receive_push(repo, &vault, may_write, PeerStreams { request, answer })
+            }
         }
     }
 
@@ -123,24 +146,40 @@ impl GitAdapter {
         may_write: &dyn Fn(&str) -> bool,
         ends: PeerStreams<'_>,
     ) -> Result<(), GitError> {
-        let PeerStreams { mut request, answer } = ends;
+        let PeerStreams {
+            mut request,
+            answer,
+        } = ends;
         let mut head = PushHead::read(request).map_err(errors::bad_push)?;
         if let Some(refused) = head.updates.iter().find(|it| !may_write(&it.reference)) {
-            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a push to a ref that its sender may not write");
+            tracing::warn!(project = %repo.project, reference = refused.reference, "refused a \
+                push to a ref that its sender may not write");
             // A sender that is still sending would not read the answer.
             let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
             let told = head.refusal(|it| {
-                if may_write(&it.reference) { "nothing of this push was taken" } else { "not yours to write" }
+                if may_write(&it.reference) {
+                    "nothing of this push was taken"
+                } else {
+                    "not yours to write"
+                }
             });
             return write_answer(answer, &told);
         }
         self.keep_moved_refs(vault, &mut head)?;
         remove_old_leftovers(vault, Instant::now());
         let names: Vec<String> = head.updates.iter().map(|it| it.reference.clone()).collect();
-        let call = self.serve_command(vault, repo, GitService::ReceivePack, &names).arg(".");
+        let call = self
+            .serve_command(vault, repo, GitService::ReceivePack, &names)
+            .arg(".");
         let mut whole = io::Cursor::new(head.write()).chain(&mut request);
-        let mut report = DelayedReport { answer, held: Vec::new() };
-        call.stream(PeerStreams { request: &mut whole, answer: &mut report })?;
+        let mut report = DelayedReport {
+            answer,
+            held: Vec::new(),
+        };
+        call.stream(PeerStreams {
+            request: &mut whole,
+            answer: &mut report,
+        })?;
         disk::sync_objects(vault)?;
         sync_refs(vault, &names)?;
         let held = report.held;
@@ -152,66 +191,126 @@ impl GitAdapter {
         let mut changes = String::new();
         let (atomic, wanted) = (head.has_capability("atomic"), head.updates.clone());
         for command in &mut head.updates {
-            let Some(now) = self.find_object(vault, &command.reference)? else { continue };
+            let Some(now) = self.find_object(vault, &command.reference)? else {
+                continue;
+            };
             if now == command.new {
                 command.old = Some(now);
                 continue;
             }
             let beside = format!("{}-{}", command.reference, &now.as_str()[..12]);
-            let is_kept = atomic && wanted.iter().any(|it| it.reference == beside && it.new == now);
+            let is_kept = atomic
+                && wanted
+                    .iter()
+                    .any(|it| it.reference == beside && it.new == now);
             if !is_kept && self.find_object(vault, &beside)?.as_ref() != Some(&now) {
                 changes += &format!("update {beside} {now}\n");
             }
         }
-        if changes.is_empty() { Ok(()) } else { self.update_refs(vault, changes) }
+        if changes.is_empty() {
+            Ok(())
+        } else {
+            self.update_refs(vault, changes)
+        }
     }
 
     /// Returns a git call that serves the vault and shows only the trunk and these refs.
-    fn serve_command(&self, vault: &Path, repo: &ProjectRepo, service: GitService, shown: &[String]) -> GitCommand {
+    fn serve_command(
+        &self,
+        vault: &Path,
+        repo: &ProjectRepo,
+        service: GitService,
+        shown: &[String],
+    ) -> GitCommand {
         let (doing, program) = match service {
             GitService::UploadPack => ("serve a fetch", "upload-pack"),
             GitService::ReceivePack => ("take in a push", "receive-pack"),
         };
-        let mut call = self.git.in_vault(vault, doing).with_long_timeout().setting("transfer.hideRefs=refs/");
+        let mut call = self
+            .git
+            .in_vault(vault, doing)
+            .with_long_timeout()
+            .setting("transfer.hideRefs=refs/");
         for name in shown.iter().chain([&exposed_trunk_ref(repo)]) {
             call = call.setting(format!("transfer.hideRefs=!{name}"));
         }
-        let settings: &[&str] = if service == GitService::UploadPack { &UPLOAD_SETTINGS } else { &RECEIVE_SETTINGS };
+        let settings: &[&str] = if service == GitService::UploadPack {
+            &UPLOAD_SETTINGS
+        } else {
+            &RECEIVE_SETTINGS
+        };
         call = settings.iter().fold(call, |call, it| call.setting(it));
         if service == GitService::ReceivePack {
-            call = CONTENT_CHECKS.iter().fold(call, |call, it| call.setting(format!("receive.fsck.{it}=ignore")));
+            call = CONTENT_CHECKS.iter().fold(call, |call, it| {
+                call.setting(format!("receive.fsck.{it}=ignore"))
+            });
         }
         call.args([program, "--stateless-rpc"])
     }
 
     /// Shows the trunk under its own name, as the branch that a clone checks out.
-    fn expose_trunk(&self, vault: &Path, repo: &ProjectRepo, tip: &CommitId) -> Result<(), GitError> {
+    fn expose_trunk(
+        &self,
+        vault: &Path,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+    ) -> Result<(), GitError> {
         let shown = exposed_trunk_ref(repo);
         if self.find_object(vault, &shown)?.as_ref() != Some(tip) {
             self.update_refs(vault, format!("update {shown} {tip}\n"))?;
         }
         let head = fs::read_to_string(vault.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&shown) {
-            self.git.in_vault(vault, "name the vault's branch").args(["symbolic-ref", "HEAD", &shown]).run_expecting_success()?;
+            self.git
+                .in_vault(vault, "name the vault's branch")
+                .args(["symbolic-ref", "HEAD", &shown])
+                .run_expecting_success()?;
         }
         Ok(())
     }
 
     /// Returns the keep-refs that the other side may write.
-    fn writable_keep_refs(&self, vault: &Path, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<String>, GitError> {
+    fn writable_keep_refs(
+        &self,
+        vault: &Path,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<String>, GitError> {
         let listed = self.git.in_vault(vault, "list what is kept");
-        let listed = listed.args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"]).run_for_line()?;
-        Ok(listed.lines().filter(|it| may_write(it)).map(str::to_owned).collect())
+        let listed = listed
+            .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
+            .run_for_line()?;
+        Ok(listed
+            .lines()
+            .filter(|it| may_write(it))
+            .map(str::to_owned)
+            .collect())
     }
 
     /// Returns the last capture of an attempt.
-    pub(crate) fn last_capture(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+    pub(crate) fn last_capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
         let vault = self.vault(repo)?;
-        let Some(commit) = self.find_object(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))? else { return Ok(None) };
-        let parents = self.with_object_store(&vault, |odb| odb.commit(&commit))?.parents;
-        let base = parents.into_iter().next().ok_or_else(|| errors::no_such_commit(&commit))?;
+        let Some(commit) =
+            self.find_object(&vault, &format!("{}^{{commit}}", keep_ref(attempt)))?
+        else {
+            return Ok(None);
+        };
+        let parents = self
+            .with_object_store(&vault, |odb| odb.commit(&commit))?
+            .parents;
+        let base = parents
+            .into_iter()
+            .next()
+            .ok_or_else(|| errors::no_such_commit(&commit))?;
         let changed = self.paths_between(&vault, &base, &commit)?;
-        Ok(Some(Capture { commit, base, changed }))
+        Ok(Some(Capture {
+            commit,
+            base,
+            changed,
+        }))
     }
 }
 
@@ -224,19 +323,30 @@ fn exposed_trunk_ref(repo: &ProjectRepo) -> String {
 /// Returns the requested protocol version, after checking that the header contains nothing
 /// dangerous.
 fn protocol_version<'a>(wire: &GitHttpRequest<'a>) -> Result<Option<&'a str>, GitError> {
-    let Some(asked) = wire.protocol else { return Ok(None) };
+    let Some(asked) = wire.protocol else {
+        return Ok(None);
+    };
     let plain = |it: u8| it.is_ascii_alphanumeric() || b"=:.-_".contains(&it);
     if asked.len() > 100 || !asked.bytes().all(plain) {
         return Err(errors::bad_protocol());
     }
     // A push has no version 2.
-    let newest =
-        if wire.service == GitService::UploadPack { ["version=2", "version=1"].as_slice() } else { &["version=1"] };
-    Ok(newest.iter().copied().find(|it| asked.split(':').any(|part| part == *it)))
+    let newest = if wire.service == GitService::UploadPack {
+        ["version=2", "version=1"].as_slice()
+    } else {
+        &["version=1"]
+    };
+    Ok(newest
+        .iter()
+        .copied()
+        .find(|it| asked.split(':').any(|part| part == *it)))
 }
 
 fn write_answer(answer: &mut dyn Write, told: &[u8]) -> Result<(), GitError> {
-    answer.write_all(told).and_then(|()| answer.flush()).map_err(|cause| errors::transfer_interrupted("report on a push", &cause))
+    answer
+        .write_all(told)
+        .and_then(|()| answer.flush())
+        .map_err(|cause| errors::transfer_interrupted("report on a push", &cause))
 }
 
 /// Git's report on a push, held back until its refs are synced. Only keep-alive packets are sent at
@@ -252,8 +362,13 @@ const KEEP_ALIVE: &[u8] = b"0005\x01";
 impl Write for DelayedReport<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         let mut rest = piece;
-        while let Some(behind) = rest.strip_prefix(KEEP_ALIVE).filter(|_| self.held.is_empty()) {
-            self.answer.write_all(KEEP_ALIVE).and_then(|()| self.answer.flush())?;
+        while let Some(behind) = rest
+            .strip_prefix(KEEP_ALIVE)
+            .filter(|_| self.held.is_empty())
+        {
+            self.answer
+                .write_all(KEEP_ALIVE)
+                .and_then(|()| self.answer.flush())?;
             rest = behind;
         }
         if self.held.len() + rest.len() > MAX_REPORT_BYTES {
@@ -269,7 +384,10 @@ impl Write for DelayedReport<'_> {
 
 /// Waits until the names of refs are on the disk.
 fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
-    let mut folders: Vec<_> = names.iter().filter_map(|it| Some(vault.join(it).parent()?.to_path_buf())).collect();
+    let mut folders: Vec<_> = names
+        .iter()
+        .filter_map(|it| Some(vault.join(it).parent()?.to_path_buf()))
+        .collect();
     folders.sort_unstable();
     folders.dedup();
     folders.retain(|it| it.is_dir());
@@ -283,7 +401,9 @@ fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
 /// been changed since the directory was made, and a running push must not lose its objects (L12).
 fn remove_old_leftovers(vault: &Path, now: Instant) {
     static FIRST_SEEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
-    let Ok(entries) = fs::read_dir(vault.join("objects")) else { return };
+    let Ok(entries) = fs::read_dir(vault.join("objects")) else {
+        return;
+    };
     let names = entries.flatten().map(|entry| entry.path());
     let incoming: Vec<PathBuf> = names.filter(|path| is_incoming_dir(path)).collect();
     let mut seen = FIRST_SEEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,7 +418,8 @@ fn remove_old_leftovers(vault: &Path, now: Instant) {
 }
 
 fn is_incoming_dir(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tmp_objdir-incoming-"))
+    path.file_name()
+        .is_some_and(|name| name.to_string_lossy().starts_with("tmp_objdir-incoming-"))
 }
 
 #[cfg(test)]
@@ -308,15 +429,29 @@ mod tests {
     /// S7: the header becomes an environment variable of git, so only known values are passed on.
     #[test]
     fn s7_a_protocol_header_passes_only_a_version() {
-        let asked = |service, protocol| super::protocol_version(&GitHttpRequest { service, protocol: Some(protocol), is_gzip: false });
+        let asked = |service, protocol| {
+            super::protocol_version(&GitHttpRequest {
+                service,
+                protocol: Some(protocol),
+                is_gzip: false,
+            })
+        };
         let (fetch, push) = (GitService::UploadPack, GitService::ReceivePack);
         assert_eq!(asked(fetch, "version=2"), Ok(Some("version=2")));
         assert_eq!(asked(fetch, "x=y:version=2"), Ok(Some("version=2")));
         assert_eq!(asked(fetch, "version=9"), Ok(None));
-        assert_eq!(asked(push, "version=2"), Ok(None), "version 2 does not exist for a push");
+        assert_eq!(
+            asked(push, "version=2"),
+            Ok(None),
+            "version 2 does not exist for a push"
+        );
         assert_eq!(asked(push, "version=1"), Ok(Some("version=1")));
         for bad in ["version=2\n", "a b", "\0", "version=2;x", &"x".repeat(200)] {
-            assert_eq!(asked(fetch, bad).unwrap_err().code, "bad_request", "{bad:?}");
+            assert_eq!(
+                asked(fetch, bad).unwrap_err().code,
+                "bad_request",
+                "{bad:?}"
+            );
         }
     }
 
@@ -324,9 +459,14 @@ mod tests {
     #[test]
     fn d1_a_report_is_delayed_but_keep_alive_packets_are_not() {
         let mut answer = Vec::new();
-        let mut report = DelayedReport { answer: &mut answer, held: Vec::new() };
+        let mut report = DelayedReport {
+            answer: &mut answer,
+            held: Vec::new(),
+        };
         report.write_all(b"0005\x010005\x01").unwrap();
-        report.write_all(b"0005\x010030\x01000eunpack ok\n").unwrap();
+        report
+            .write_all(b"0005\x010030\x01000eunpack ok\n")
+            .unwrap();
         report.write_all(b"0005\x01").unwrap();
         assert_eq!(report.held, b"0030\x01000eunpack ok\n0005\x01");
         assert!(report.write_all(&vec![0; MAX_REPORT_BYTES]).is_err());
@@ -337,21 +477,30 @@ mod tests {
     fn old_leftovers_of_a_push_are_removed() {
         let vault = tempfile::tempdir().unwrap();
         let objects = vault.path().join("objects");
-        let (old, new) = (objects.join("tmp_objdir-incoming-old"), objects.join("tmp_objdir-incoming-new"));
+        let (old, new) = (
+            objects.join("tmp_objdir-incoming-old"),
+            objects.join("tmp_objdir-incoming-new"),
+        );
         for dir in [&old, &new, &objects.join("pack")] {
             fs::create_dir_all(dir).unwrap();
         }
         fs::remove_dir(&new).unwrap();
         // L12: the date of a directory does not matter.
         let long_ago = std::time::SystemTime::UNIX_EPOCH;
-        fs::File::open(&old).unwrap().set_modified(long_ago).unwrap();
+        fs::File::open(&old)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         let begin = Instant::now();
         remove_old_leftovers(vault.path(), begin);
         assert!(old.exists(), "the directory may belong to a push under way");
         fs::create_dir(&new).unwrap();
         remove_old_leftovers(vault.path(), begin + MAX_LEFTOVER_AGE);
         assert!(old.exists() && new.exists());
-        remove_old_leftovers(vault.path(), begin + MAX_LEFTOVER_AGE + Duration::from_secs(1));
+        remove_old_leftovers(
+            vault.path(),
+            begin + MAX_LEFTOVER_AGE + Duration::from_secs(1),
+        );
         assert!(!old.exists() && new.exists() && objects.join("pack").exists());
     }
 }

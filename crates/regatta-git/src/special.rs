@@ -6,9 +6,9 @@ use regatta_core::landing::guard::{FileKind, SpecialFile};
 use regatta_engine::ports::git::{GitError, ProjectRepo};
 
 use crate::GitAdapter;
-use crate::tree_diff::{TreeDiff, TreeFile};
-use crate::object_store::{GITLINK, ObjectStore};
 use crate::git_command::path_to_text;
+use crate::object_store::{GITLINK, ObjectStore};
+use crate::tree_diff::{TreeDiff, TreeFile};
 
 const SYMLINK: u32 = 0o120_000;
 /// The part of a link's target that is stored with the submission. No file system follows a longer
@@ -24,11 +24,17 @@ pub(crate) fn is_covered_by(whole: &TreeDiff, step: &TreeDiff) -> bool {
         (Some(_), None) => true,
         (Some((_, end)), Some(file)) => match file_kind(file) {
             FileKind::Plain => true,
-            FileKind::Executable => end.as_ref().is_some_and(|end| file_kind(end) == FileKind::Executable),
+            FileKind::Executable => end
+                .as_ref()
+                .is_some_and(|end| file_kind(end) == FileKind::Executable),
             _ => end.as_ref() == Some(file),
         },
     };
-    step.git_directories.is_empty() && step.files.iter().all(|(path, (_, after))| is_shown(path, after))
+    step.git_directories.is_empty()
+        && step
+            .files
+            .iter()
+            .all(|(path, (_, after))| is_shown(path, after))
 }
 
 fn file_kind(file: &TreeFile) -> FileKind {
@@ -58,7 +64,10 @@ impl GitAdapter {
 }
 
 /// Lists the special files of a difference, sorted by path.
-pub(crate) fn special_files(odb: &mut ObjectStore, difference: &TreeDiff) -> Result<Vec<SpecialFile>, GitError> {
+pub(crate) fn special_files(
+    odb: &mut ObjectStore,
+    difference: &TreeDiff,
+) -> Result<Vec<SpecialFile>, GitError> {
     let mut found = Vec::new();
     for (path, (old, new)) in &difference.files {
         let (before, after) = (old.as_ref().map(file_kind), new.as_ref().map(file_kind));
@@ -76,12 +85,24 @@ pub(crate) fn special_files(odb: &mut ObjectStore, difference: &TreeDiff) -> Res
             }
             _ => None,
         };
-        found.push(SpecialFile { path: path_to_text(path), before, after, target, unpublished: false });
+        found.push(SpecialFile {
+            path: path_to_text(path),
+            before,
+            after,
+            target,
+            unpublished: false,
+        });
     }
     for (path, existed) in &difference.git_directories {
         let before = existed.then_some(FileKind::GitDirectory);
         let after = Some(FileKind::GitDirectory);
-        found.push(SpecialFile { path: path_to_text(path), before, after, target: None, unpublished: false });
+        found.push(SpecialFile {
+            path: path_to_text(path),
+            before,
+            after,
+            target: None,
+            unpublished: false,
+        });
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)

@@ -12,11 +12,16 @@ use std::path::{Path, PathBuf};
 
 use regatta_engine::ports::git::GitError;
 
-use crate::git_command::path_from_bytes;
 use crate::errors;
+use crate::git_command::path_from_bytes;
 
 /// Files that git opens wherever it finds them.
-const READ_BY_NAME: [&[u8]; 4] = [b".gitignore", b".gitattributes", b".gitmodules", b".mailmap"];
+const READ_BY_NAME: [&[u8]; 4] = [
+    b".gitignore",
+    b".gitattributes",
+    b".gitmodules",
+    b".mailmap",
+];
 
 /// The entries of a tree that are neither files nor directories nor links.
 #[derive(Debug, Default)]
@@ -40,16 +45,25 @@ impl NonRegularFiles {
             };
             for entry in entries {
                 let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
-                let Ok(kind) = entry.file_type() else { continue };
+                let Ok(kind) = entry.file_type() else {
+                    continue;
+                };
                 let name = entry.file_name();
                 if kind.is_dir() {
                     let own = name.as_bytes() == b".git";
                     if !(own && dir == top) {
                         open.push((entry.path(), in_git || own));
                     }
-                } else if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
+                } else if kind.is_fifo()
+                    || kind.is_socket()
+                    || kind.is_char_device()
+                    || kind.is_block_device()
+                {
                     let path = entry.path();
-                    if in_git || READ_BY_NAME.contains(&name.as_bytes()) || name.as_bytes() == b".git" {
+                    if in_git
+                        || READ_BY_NAME.contains(&name.as_bytes())
+                        || name.as_bytes() == b".git"
+                    {
                         found.read_by_git.push(path);
                     } else if let Ok(path) = path.strip_prefix(top) {
                         found.others.push(path.as_os_str().as_bytes().to_vec());
@@ -70,7 +84,12 @@ impl NonRegularFiles {
         let mut found = self.read_by_git;
         if !self.others.is_empty() {
             let tracked = tracked()?;
-            found.extend(self.others.iter().filter(|it| tracked.contains(*it)).map(|it| top.join(path_from_bytes(it))));
+            found.extend(
+                self.others
+                    .iter()
+                    .filter(|it| tracked.contains(*it))
+                    .map(|it| top.join(path_from_bytes(it))),
+            );
         }
         Ok(found)
     }

@@ -22,11 +22,11 @@ use std::time::{Duration, SystemTime};
 use regatta_core::ids::{CommitId, ProjectName};
 use regatta_engine::ports::git::{GitError, ProjectRepo};
 
-use crate::tree_diff::{TreeDiff, TreeFile};
-use crate::gitdir::{self, HeadTarget};
-use crate::object_store::{GITLINK, ObjectStore, raw_bytes};
-use crate::layout::LockKey;
 use crate::git_command::path_from_bytes;
+use crate::gitdir::{self, HeadTarget};
+use crate::layout::LockKey;
+use crate::object_store::{GITLINK, ObjectStore, raw_bytes};
+use crate::tree_diff::{TreeDiff, TreeFile};
 use crate::workspace::NewTree;
 use crate::{GitAdapter, disk, errors};
 
@@ -62,7 +62,11 @@ struct StagedFile {
 
 impl StagedFile {
     fn new(file: TreeFile, stamp: StagedFileStamp) -> StagedFile {
-        StagedFile { file, stamp, is_unchanged: AtomicBool::new(false) }
+        StagedFile {
+            file,
+            stamp,
+            is_unchanged: AtomicBool::new(false),
+        }
     }
 }
 
@@ -82,7 +86,10 @@ struct StagedFileStamp {
 
 impl StagedFileStamp {
     fn from_metadata(found: &fs::Metadata, now: SystemTime) -> StagedFileStamp {
-        let before = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(TIMESTAMP_MARGIN);
+        let before = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default()
+            .saturating_sub(TIMESTAMP_MARGIN);
         let changed = (found.ctime(), found.ctime_nsec());
         StagedFileStamp {
             device: found.dev(),
@@ -97,53 +104,96 @@ impl StagedFileStamp {
     }
 
     fn matches(&self, found: &fs::Metadata) -> bool {
-        let now = StagedFileStamp { is_certain: self.is_certain, ..StagedFileStamp::from_metadata(found, SystemTime::UNIX_EPOCH) };
+        let now = StagedFileStamp {
+            is_certain: self.is_certain,
+            ..StagedFileStamp::from_metadata(found, SystemTime::UNIX_EPOCH)
+        };
         self.is_certain && *self == now
     }
 }
 
 impl GitAdapter {
     /// Checks exactly `commit` out into a slot's directory.
-    pub(crate) fn stage_commit(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
-        self.locks.with_lock(LockKey::Slot(repo.project.clone(), slot), || {
-            let vault = self.vault_with(repo, commit)?;
-            let path = self.layout.staging(&repo.project, slot);
-            let key = (repo.project.clone(), slot);
-            let held = self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            let brought = match held.filter(|_| disk::is_real_dir(&path)) {
-                Some(held) => self.with_object_store(&vault, |odb| update_staged_tree(odb, &path, held, commit))?,
-                None => None,
-            };
-            let held = match brought {
-                Some(held) => {
-                    remake_git_dir(&vault, &path, commit, &held)?;
-                    Some(held)
+    pub(crate) fn stage_commit(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<PathBuf, GitError> {
+        self.locks
+            .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                let vault = self.vault_with(repo, commit)?;
+                let path = self.layout.staging(&repo.project, slot);
+                let key = (repo.project.clone(), slot);
+                let held = self
+                    .slots
+                    .0
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&key);
+                let brought = match held.filter(|_| disk::is_real_dir(&path)) {
+                    Some(held) => self.with_object_store(&vault, |odb| {
+                        update_staged_tree(odb, &path, held, commit)
+                    })?,
+                    None => None,
+                };
+                let held = match brought {
+                    Some(held) => {
+                        remake_git_dir(&vault, &path, commit, &held)?;
+                        Some(held)
+                    }
+                    None => self.stage_from_scratch(repo, &vault, &path, commit)?,
+                };
+                let index = self.layout.scratch(&repo.project);
+                let tree = NewTree {
+                    vault: &vault,
+                    dir: &path,
+                    commit,
+                    index: index.path(),
+                    sparse: None,
+                };
+                self.check_out_submodules(repo, &tree)?;
+                if let Some(held) = held {
+                    self.slots
+                        .0
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .insert(key, held);
                 }
-                None => self.stage_from_scratch(repo, &vault, &path, commit)?,
-            };
-            let index = self.layout.scratch(&repo.project);
-            let tree = NewTree { vault: &vault, dir: &path, commit, index: index.path(), sparse: None };
-            self.check_out_submodules(repo, &tree)?;
-            if let Some(held) = held {
-                self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).insert(key, held);
-            }
-            Ok(path)
-        })
+                Ok(path)
+            })
     }
 
     /// Checks the commit out in an empty directory. Returns the directory's content if it can be
     /// updated later.
-    fn stage_from_scratch(&self, repo: &ProjectRepo, vault: &Path, path: &Path, commit: &CommitId) -> Result<Option<StagedTree>, GitError> {
+    fn stage_from_scratch(
+        &self,
+        repo: &ProjectRepo,
+        vault: &Path,
+        path: &Path,
+        commit: &CommitId,
+    ) -> Result<Option<StagedTree>, GitError> {
         disk::remove_tree(path)?;
         let index = self.layout.scratch(&repo.project);
-        let tree = NewTree { vault, dir: path, commit, index: index.path(), sparse: None };
+        let tree = NewTree {
+            vault,
+            dir: path,
+            commit,
+            index: index.path(),
+            sparse: None,
+        };
         self.fill_tree(&tree, &HeadTarget::Detached)?;
         self.verify_isolation(path)?;
         self.with_object_store(vault, |odb| {
             let tree = odb.commit(commit)?.tree;
             let files = TreeDiff::between(odb, None, &tree)?.files;
-            let files: BTreeMap<_, _> = files.into_iter().filter_map(|(path, it)| Some((path, it.1?))).collect();
-            if files.len() > MAX_TRACKED_FILES || needs_conversion(odb, files.iter().map(|(path, it)| (path, &it.1)))? {
+            let files: BTreeMap<_, _> = files
+                .into_iter()
+                .filter_map(|(path, it)| Some((path, it.1?)))
+                .collect();
+            if files.len() > MAX_TRACKED_FILES
+                || needs_conversion(odb, files.iter().map(|(path, it)| (path, &it.1)))?
+            {
                 return Ok(None);
             }
             let now = SystemTime::now();
@@ -151,7 +201,8 @@ impl GitAdapter {
             for (name, file) in files {
                 let stamp = match fs::symlink_metadata(path.join(path_from_bytes(&name))) {
                     Ok(found) => StagedFileStamp::from_metadata(&found, now),
-                    Err(_) => StagedFileStamp::default(), // an unknown stamp makes the next staging write the file
+                    // an unknown stamp makes the next staging write the file
+                    Err(_) => StagedFileStamp::default(),
                 };
                 known.insert(name, StagedFile::new(file, stamp));
             }
@@ -162,25 +213,37 @@ impl GitAdapter {
     /// Removes the directories of this slot and of all slots with a higher number.
     pub(crate) fn remove_stages(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         let slots = self.layout.staging(&repo.project, from);
-        let Some(dir) = slots.parent() else { return Ok(()) };
+        let Some(dir) = slots.parent() else {
+            return Ok(());
+        };
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(cause) => return Err(errors::io_error("read", dir, &cause)),
         };
-        let numbers = entries.flatten().filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+        let numbers = entries
+            .flatten()
+            .filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
         for slot in numbers.filter(|it| *it >= from).collect::<Vec<_>>() {
-            self.locks.with_lock(LockKey::Slot(repo.project.clone(), slot), || {
-                self.slots.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&(repo.project.clone(), slot));
-                disk::remove_tree(&self.layout.staging(&repo.project, slot))
-            })?;
+            self.locks
+                .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                    self.slots
+                        .0
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(&(repo.project.clone(), slot));
+                    disk::remove_tree(&self.layout.staging(&repo.project, slot))
+                })?;
         }
         Ok(())
     }
 }
 
 /// Returns whether git would convert some file on checkout.
-fn needs_conversion<'a>(odb: &mut ObjectStore, files: impl Iterator<Item = (&'a Vec<u8>, &'a CommitId)>) -> Result<bool, GitError> {
+fn needs_conversion<'a>(
+    odb: &mut ObjectStore,
+    files: impl Iterator<Item = (&'a Vec<u8>, &'a CommitId)>,
+) -> Result<bool, GitError> {
     for (path, id) in files {
         let rules = path == b".gitattributes" || path.ends_with(b"/.gitattributes");
         if rules && has_conversion_rule(&odb.blob(id)?) {
@@ -193,30 +256,43 @@ fn needs_conversion<'a>(odb: &mut ObjectStore, files: impl Iterator<Item = (&'a 
 /// Under Regatta's own configuration only these attributes make git convert files on checkout.
 fn has_conversion_rule(rules: &[u8]) -> bool {
     let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
-    ["crlf", "ident", "working-tree-encoding"].iter().any(|it| text.contains(it))
+    ["crlf", "ident", "working-tree-encoding"]
+        .iter()
+        .any(|it| text.contains(it))
 }
 
 /// Updates a directory from its old content to the commit. Returns nothing if it must be checked
 /// out anew.
-fn update_staged_tree(odb: &mut ObjectStore, dir: &Path, mut held: StagedTree, commit: &CommitId) -> Result<Option<StagedTree>, GitError> {
+fn update_staged_tree(
+    odb: &mut ObjectStore,
+    dir: &Path,
+    mut held: StagedTree,
+    commit: &CommitId,
+) -> Result<Option<StagedTree>, GitError> {
     let tree = odb.commit(commit)?.tree;
     let difference = TreeDiff::between(odb, Some(&held.tree), &tree)?;
     for (path, (_, after)) in &difference.files {
         match after {
             Some(file) => {
                 let stamp = StagedFileStamp::default(); // unknown, so the file is written
-                held.files.insert(path.clone(), StagedFile::new(file.clone(), stamp));
+                held.files
+                    .insert(path.clone(), StagedFile::new(file.clone(), stamp));
             }
             None => drop(held.files.remove(path)),
         }
     }
-    let rules = difference.files.iter().filter_map(|(path, it)| Some((path, &it.1.as_ref()?.1)));
+    let rules = difference
+        .files
+        .iter()
+        .filter_map(|(path, it)| Some((path, &it.1.as_ref()?.1)));
     if held.files.len() > MAX_TRACKED_FILES || needs_conversion(odb, rules)? {
         return Ok(None);
     }
     let missing = remove_changed(dir, &mut held.files)?;
     for path in &missing {
-        let Some(known) = held.files.get(path) else { continue };
+        let Some(known) = held.files.get(path) else {
+            continue;
+        };
         write_file(odb, &dir.join(path_from_bytes(path)), &known.file)?;
     }
     let now = SystemTime::now();
@@ -234,16 +310,34 @@ fn update_staged_tree(odb: &mut ObjectStore, dir: &Path, mut held: StagedTree, c
 /// Removes everything that is not in `files` or has changed, and returns the paths to write.
 ///
 /// Examining every file is nearly the whole cost of staging, so several threads do it.
-fn remove_changed(top: &Path, files: &mut BTreeMap<Vec<u8>, StagedFile>) -> Result<Vec<Vec<u8>>, GitError> {
-    let work = Sweep { top, files, queued_dirs: Mutex::new(vec![Vec::new()]), unfinished_dirs: AtomicUsize::new(1) };
-    let hands = std::thread::available_parallelism().map_or(1, |it| it.get()).min(MAX_SWEEP_THREADS);
+fn remove_changed(
+    top: &Path,
+    files: &mut BTreeMap<Vec<u8>, StagedFile>,
+) -> Result<Vec<Vec<u8>>, GitError> {
+    let work = Sweep {
+        top,
+        files,
+        queued_dirs: Mutex::new(vec![Vec::new()]),
+        unfinished_dirs: AtomicUsize::new(1),
+    };
+    let hands = std::thread::available_parallelism()
+        .map_or(1, |it| it.get())
+        .min(MAX_SWEEP_THREADS);
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..hands).map(|_| scope.spawn(|| work.run_sweep())).collect();
+        let others: Vec<_> = (1..hands)
+            .map(|_| scope.spawn(|| work.run_sweep()))
+            .collect();
         let done = work.run_sweep();
-        others.into_iter().map(|it| it.join().unwrap_or(Ok(()))).fold(done, |all, one| all.and(one))
+        others
+            .into_iter()
+            .map(|it| it.join().unwrap_or(Ok(())))
+            .fold(done, |all, one| all.and(one))
     })?;
     let is_missing = |known: &mut StagedFile| !std::mem::take(known.is_unchanged.get_mut());
-    Ok(files.iter_mut().filter_map(|(path, known)| is_missing(known).then(|| path.clone())).collect())
+    Ok(files
+        .iter_mut()
+        .filter_map(|(path, known)| is_missing(known).then(|| path.clone()))
+        .collect())
 }
 
 /// More threads would wait for the same locks of the kernel.
@@ -263,7 +357,11 @@ impl Sweep<'_> {
     /// Examines directories until none is left.
     fn run_sweep(&self) -> Result<(), GitError> {
         while self.unfinished_dirs.load(Ordering::Acquire) > 0 {
-            let next = self.queued_dirs.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let next = self
+                .queued_dirs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop();
             let Some(prefix) = next else {
                 std::thread::yield_now();
                 continue;
@@ -274,7 +372,9 @@ impl Sweep<'_> {
                 return looked;
             }
             // Another thread may have set the count to zero after an error.
-            let _ended = self.unfinished_dirs.fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
+            let _ended =
+                self.unfinished_dirs
+                    .fetch_update(Ordering::AcqRel, Ordering::Acquire, |it| it.checked_sub(1));
         }
         Ok(())
     }
@@ -289,7 +389,9 @@ impl Sweep<'_> {
                 continue; // it is replaced as a whole
             }
             // These are the facts of the entry itself, so no link is followed.
-            let found = entry.metadata().map_err(|cause| errors::io_error("look at", &entry.path(), &cause))?;
+            let found = entry
+                .metadata()
+                .map_err(|cause| errors::io_error("look at", &entry.path(), &cause))?;
             if let Some(known) = self.files.get(&path) {
                 if known.file.0 != GITLINK && known.stamp.matches(&found) {
                     known.is_unchanged.store(true, Ordering::Relaxed);
@@ -299,10 +401,17 @@ impl Sweep<'_> {
                 continue;
             }
             let inner = [path.as_slice(), b"/"].concat();
-            let needed = self.files.range(inner.clone()..).next().is_some_and(|it| it.0.starts_with(&inner));
+            let needed = self
+                .files
+                .range(inner.clone()..)
+                .next()
+                .is_some_and(|it| it.0.starts_with(&inner));
             if needed && found.is_dir() && found.mode() & 0o700 == 0o700 {
                 self.unfinished_dirs.fetch_add(1, Ordering::AcqRel);
-                self.queued_dirs.lock().unwrap_or_else(PoisonError::into_inner).push(inner);
+                self.queued_dirs
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(inner);
             } else {
                 disk::remove_tree(&entry.path())?;
             }
@@ -326,12 +435,22 @@ fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Resu
         return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(failed);
     }
     let rights = if mode & 0o111 == 0 { 0o666 } else { 0o777 };
-    let file = fs::OpenOptions::new().write(true).create_new(true).mode(rights).open(path);
-    file.and_then(|mut it| it.write_all(&content)).map_err(failed)
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(rights)
+        .open(path);
+    file.and_then(|mut it| it.write_all(&content))
+        .map_err(failed)
 }
 
 /// Replaces the directory's `.git`, so that nothing a check did to it remains.
-fn remake_git_dir(vault: &Path, dir: &Path, commit: &CommitId, held: &StagedTree) -> Result<(), GitError> {
+fn remake_git_dir(
+    vault: &Path,
+    dir: &Path,
+    commit: &CommitId,
+    held: &StagedTree,
+) -> Result<(), GitError> {
     let git_dir = dir.join(".git");
     disk::remove_tree(&git_dir)?;
     gitdir::make_git_dir(&git_dir, vault, commit, &HeadTarget::Detached, None)?;
@@ -345,14 +464,37 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
     bytes.extend(b"DIRC");
     bytes.extend(2u32.to_be_bytes());
     bytes.extend((held.files.len() as u32).to_be_bytes());
-    for (path, StagedFile { file: (mode, id), stamp, .. }) in &held.files {
+    for (
+        path,
+        StagedFile {
+            file: (mode, id),
+            stamp,
+            ..
+        },
+    ) in &held.files
+    {
         let start = bytes.len();
-        let times = [stamp.changed.0, stamp.changed.1, stamp.modified.0, stamp.modified.1];
-        let place =
-            [stamp.device, stamp.inode, u64::from(*mode), stamp.owner.0.into(), stamp.owner.1.into(), stamp.size];
+        let times = [
+            stamp.changed.0,
+            stamp.changed.1,
+            stamp.modified.0,
+            stamp.modified.1,
+        ];
+        let place = [
+            stamp.device,
+            stamp.inode,
+            u64::from(*mode),
+            stamp.owner.0.into(),
+            stamp.owner.1.into(),
+            stamp.size,
+        ];
         // Git itself stores the lower halves only.
-        times.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
-        place.iter().for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+        times
+            .iter()
+            .for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
+        place
+            .iter()
+            .for_each(|it| bytes.extend((*it as u32).to_be_bytes()));
         bytes.extend(raw_bytes(id));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);
@@ -360,7 +502,11 @@ fn index_bytes(held: &StagedTree) -> Vec<u8> {
         let length = bytes.len() - start;
         bytes.resize(start + (length / 8 + 1) * 8, 0);
     }
-    let sum = if held.tree.as_str().len() == 64 { 32 } else { 20 };
+    let sum = if held.tree.as_str().len() == 64 {
+        32
+    } else {
+        20
+    };
     bytes.resize(bytes.len() + sum, 0);
     bytes
 }

@@ -13,11 +13,11 @@ use std::path::Path;
 use regatta_core::ids::{AttemptId, CommitId};
 use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, attempt_of_keep_ref};
 
-use crate::capture::{WorkspaceReader, SubmodulePointer, Snapshot};
+use crate::capture::{Snapshot, SubmodulePointer, WorkspaceReader};
 use crate::git_command::{path_from_bytes, path_to_text};
 use crate::submodules::{MAX_SUBMODULE_DEPTH, UserCopies, module_ref};
 use crate::vault::keep_ref;
-use crate::{GitAdapter, disk, agent_commits, errors};
+use crate::{GitAdapter, agent_commits, disk, errors};
 
 /// The workspace whose submodules are examined.
 pub(crate) struct SubmoduleWork<'a> {
@@ -50,7 +50,10 @@ struct SubmoduleLevel {
 impl SubmoduleWork<'_> {
     /// Returns the commit with which the files of a checked-out submodule are compared.
     fn compared_commit(&self, path: &[u8], pointer: &SubmodulePointer) -> CommitId {
-        let head = agent_commits::submodule_head(self.workspace, &self.workspace.join(path_from_bytes(path)));
+        let head = agent_commits::submodule_head(
+            self.workspace,
+            &self.workspace.join(path_from_bytes(path)),
+        );
         head.unwrap_or_else(|| pointer.commit.clone())
     }
 }
@@ -69,21 +72,39 @@ impl GitAdapter {
             return Ok(());
         }
         let copies = UserCopies::of_project(&self.discover_at(&work.repo.path)?);
-        let mut levels = vec![SubmoduleLevel { prefix: vec![], commit: base.clone(), pointers, copies, depth: 0 }];
+        let mut levels = vec![SubmoduleLevel {
+            prefix: vec![],
+            commit: base.clone(),
+            pointers,
+            copies,
+            depth: 0,
+        }];
         let (mut edited, mut missing) = (Vec::new(), None);
         while let Some(level) = levels.pop() {
             let mut names = self.submodule_names(work.vault, &level.commit)?;
             for pointer in level.pointers {
-                let copies = level.copies.of_submodule(&pointer.path, names.remove(&pointer.path).as_deref());
+                let copies = level
+                    .copies
+                    .of_submodule(&pointer.path, names.remove(&pointer.path).as_deref());
                 let path = [level.prefix.as_slice(), &pointer.path].concat();
                 let git_dir = if pointer.is_checked_out {
-                    agent_commits::git_dir_of(work.workspace, &work.workspace.join(path_from_bytes(&path)))
+                    agent_commits::git_dir_of(
+                        work.workspace,
+                        &work.workspace.join(path_from_bytes(&path)),
+                    )
                 } else {
                     None
                 };
-                let keep = |commit: &CommitId| self.keep_commit(work, &copies, git_dir.as_deref(), (&path, commit));
-                if !keep(&pointer.commit)? && pointer.is_moved && (copies.any_exist() || git_dir.is_some()) {
-                    missing.get_or_insert_with(|| errors::submodule_commit_missing(&path_to_text(&path), &pointer.commit));
+                let keep = |commit: &CommitId| {
+                    self.keep_commit(work, &copies, git_dir.as_deref(), (&path, commit))
+                };
+                if !keep(&pointer.commit)?
+                    && pointer.is_moved
+                    && (copies.any_exist() || git_dir.is_some())
+                {
+                    missing.get_or_insert_with(|| {
+                        errors::submodule_commit_missing(&path_to_text(&path), &pointer.commit)
+                    });
                 }
                 let head = work.compared_commit(&path, &pointer);
                 if !pointer.is_checked_out || !keep(&head)? {
@@ -91,14 +112,21 @@ impl GitAdapter {
                 }
                 let inside = self.read_submodule(work, &path, &head)?;
                 if !inside.edited.is_empty() {
-                    let commit = self.commit_tree(work.vault, &inside.snapshot.tree, &[&head], authorship)?;
+                    let commit =
+                        self.commit_tree(work.vault, &inside.snapshot.tree, &[&head], authorship)?;
                     self.pin_beside_capture(work.vault, work.attempt, &commit)?;
                     edited.extend(inside.edited);
                 }
                 if level.depth < MAX_SUBMODULE_DEPTH {
                     let prefix = [path.as_slice(), b"/"].concat();
                     let (pointers, depth) = (inside.snapshot.submodules, level.depth + 1);
-                    levels.push(SubmoduleLevel { prefix, commit: head, pointers, copies, depth });
+                    levels.push(SubmoduleLevel {
+                        prefix,
+                        commit: head,
+                        pointers,
+                        copies,
+                        depth,
+                    });
                 }
             }
         }
@@ -106,7 +134,12 @@ impl GitAdapter {
         match missing {
             Some(error) => Err(error),
             None if edited.is_empty() => Ok(()),
-            None => Err(errors::submodule_edited(&edited.iter().map(|path| path_to_text(path)).collect::<Vec<_>>())),
+            None => Err(errors::submodule_edited(
+                &edited
+                    .iter()
+                    .map(|path| path_to_text(path))
+                    .collect::<Vec<_>>(),
+            )),
         }
     }
 
@@ -122,7 +155,9 @@ impl GitAdapter {
         if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
         }
-        let is_here = self.find_object(vault, &format!("{commit}^{{commit}}"))?.is_some();
+        let is_here = self
+            .find_object(vault, &format!("{commit}^{{commit}}"))?
+            .is_some();
         let take = |git_dir| self.import_submodule_commit(vault, git_dir, commit);
         if is_here || git_dir.map_or(Ok(false), take)? {
             self.pin_beside_capture(vault, work.attempt, commit)?;
@@ -135,7 +170,12 @@ impl GitAdapter {
     }
 
     /// Keeps a commit beside the capture of an attempt.
-    fn pin_beside_capture(&self, vault: &Path, attempt: AttemptId, commit: &CommitId) -> Result<(), GitError> {
+    fn pin_beside_capture(
+        &self,
+        vault: &Path,
+        attempt: AttemptId,
+        commit: &CommitId,
+    ) -> Result<(), GitError> {
         let keep = format!("{}-{}", keep_ref(attempt), &commit.as_str()[..12]);
         match self.find_object(vault, &keep)? {
             Some(_) => Ok(()),
@@ -144,7 +184,12 @@ impl GitAdapter {
     }
 
     /// Compares the files of a checked-out submodule with its commit, which the vault has.
-    fn read_submodule(&self, work: &SubmoduleWork<'_>, path: &[u8], head: &CommitId) -> Result<SubmoduleFiles, GitError> {
+    fn read_submodule(
+        &self,
+        work: &SubmoduleWork<'_>,
+        path: &[u8],
+        head: &CommitId,
+    ) -> Result<SubmoduleFiles, GitError> {
         let prefix = [path, b"/"].concat();
         let inside = |file: &Vec<u8>| file.strip_prefix(prefix.as_slice()).map(<[u8]>::to_vec);
         let index = self.layout.scratch(&work.repo.project);
@@ -158,17 +203,34 @@ impl GitAdapter {
             foreign: work.foreign.iter().filter_map(inside).collect(),
             own_commit: None,
         };
-        lens.command("read the commit of a submodule").args(["read-tree", head.as_str()]).run_expecting_success()?;
+        lens.command("read the commit of a submodule")
+            .args(["read-tree", head.as_str()])
+            .run_expecting_success()?;
         lens.remove_blocking_files()?;
         let snapshot = lens.snapshot()?;
         let tree = self.tree_of_commit(work.vault, head)?;
         if snapshot.tree == tree {
-            return Ok(SubmoduleFiles { snapshot, edited: vec![] });
+            return Ok(SubmoduleFiles {
+                snapshot,
+                edited: vec![],
+            });
         }
-        let call = self.git.in_vault(work.vault, "compare a submodule with its commit");
-        let call = call.args(["diff-tree", "-r", "--name-only", "-z", "--no-renames", tree.as_str()]);
+        let call = self
+            .git
+            .in_vault(work.vault, "compare a submodule with its commit");
+        let call = call.args([
+            "diff-tree",
+            "-r",
+            "--name-only",
+            "-z",
+            "--no-renames",
+            tree.as_str(),
+        ]);
         let edited = call.arg(snapshot.tree.as_str()).run_for_list()?;
-        let edited = edited.iter().map(|file| [prefix.as_slice(), file].concat()).collect();
+        let edited = edited
+            .iter()
+            .map(|file| [prefix.as_slice(), file].concat())
+            .collect();
         Ok(SubmoduleFiles { snapshot, edited })
     }
 
@@ -181,7 +243,10 @@ impl GitAdapter {
         let mut unkept = Vec::new();
         let mut levels = vec![(Vec::new(), pointers, 0)];
         while let Some((prefix, pointers, depth)) = levels.pop() {
-            for pointer in pointers.into_iter().filter(|pointer| pointer.is_checked_out) {
+            for pointer in pointers
+                .into_iter()
+                .filter(|pointer| pointer.is_checked_out)
+            {
                 let path = [prefix.as_slice(), &pointer.path].concat();
                 let below = [path.as_slice(), b"/"].concat();
                 let head = work.compared_commit(&path, &pointer);
@@ -204,38 +269,81 @@ impl GitAdapter {
         if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
         }
-        let call = self.git.in_vault(vault, "look for what keeps a commit").args(["for-each-ref", "--count=1"]);
+        let call = self
+            .git
+            .in_vault(vault, "look for what keeps a commit")
+            .args(["for-each-ref", "--count=1"]);
         // The call fails where the vault does not have the commit.
-        let said = call.arg(format!("--contains={commit}")).arg("refs/regatta/").run()?;
+        let said = call
+            .arg(format!("--contains={commit}"))
+            .arg("refs/regatta/")
+            .run()?;
         Ok(said.status == Some(0) && !said.stdout.is_empty())
     }
 
     /// Returns whether a kept commit of the attempt has exactly this tree.
     fn has_kept_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
         let call = self.git.in_vault(work.vault, "list what is kept");
-        let listed = call.args(["for-each-ref", "--format=%(refname) %(tree)", "refs/regatta/keep/"]).run_for_line()?;
+        let listed = call
+            .args([
+                "for-each-ref",
+                "--format=%(refname) %(tree)",
+                "refs/regatta/keep/",
+            ])
+            .run_for_line()?;
         let kept = listed.lines().filter_map(|line| line.split_once(' '));
-        Ok(kept.into_iter().any(|(name, kept)| attempt_of_keep_ref(name) == Some(work.attempt) && kept == tree.as_str()))
+        Ok(kept.into_iter().any(|(name, kept)| {
+            attempt_of_keep_ref(name) == Some(work.attempt) && kept == tree.as_str()
+        }))
     }
 
     /// Lists the new files in a checked-out submodule that are not ignored, including those of
     /// nested submodules.
-    pub(crate) fn new_submodule_files(&self, repo: &ProjectRepo, around: &WorkspaceReader<'_>, path: &[u8]) -> Result<Vec<Vec<u8>>, GitError> {
+    pub(crate) fn new_submodule_files(
+        &self,
+        repo: &ProjectRepo,
+        around: &WorkspaceReader<'_>,
+        path: &[u8],
+    ) -> Result<Vec<Vec<u8>>, GitError> {
         let tree = around.tree.join(path_from_bytes(path));
-        let Some(head) = agent_commits::submodule_head(around.workspace, &tree) else { return Ok(vec![]) };
-        if self.find_object(around.vault, &format!("{head}^{{commit}}"))?.is_none() {
+        let Some(head) = agent_commits::submodule_head(around.workspace, &tree) else {
+            return Ok(vec![]);
+        };
+        if self
+            .find_object(around.vault, &format!("{head}^{{commit}}"))?
+            .is_none()
+        {
             return Ok(vec![]);
         }
         let index = self.layout.scratch(&repo.project);
         let (foreign, own) = (HashSet::new(), None);
-        let WorkspaceReader { adapter, vault, workspace, .. } = *around;
-        let lens = WorkspaceReader { adapter, vault, workspace, tree: &tree, index: index.path(), objects: None, foreign, own_commit: own };
-        lens.command("read the commit of a submodule").args(["read-tree", head.as_str()]).run_expecting_success()?;
+        let WorkspaceReader {
+            adapter,
+            vault,
+            workspace,
+            ..
+        } = *around;
+        let lens = WorkspaceReader {
+            adapter,
+            vault,
+            workspace,
+            tree: &tree,
+            index: index.path(),
+            objects: None,
+            foreign,
+            own_commit: own,
+        };
+        lens.command("read the commit of a submodule")
+            .args(["read-tree", head.as_str()])
+            .run_expecting_success()?;
         lens.remove_blocking_files()?;
         let mut found = lens.untracked_paths(&[])?;
         for nested in lens.checked_out_submodules()? {
             found.extend(self.new_submodule_files(repo, &lens, &nested)?);
         }
-        Ok(found.iter().map(|file| [path, b"/", file].concat()).collect())
+        Ok(found
+            .iter()
+            .map(|file| [path, b"/", file].concat())
+            .collect())
     }
 }

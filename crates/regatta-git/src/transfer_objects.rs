@@ -15,8 +15,8 @@ use std::time::{Duration, SystemTime};
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::GitError;
 
-use crate::tree_diff::TreeDiff;
 use crate::object_store::{ObjectStore, loose_path};
+use crate::tree_diff::TreeDiff;
 use crate::vault::FETCH_OPTIONS;
 use crate::{GitAdapter, disk, errors};
 
@@ -40,7 +40,12 @@ pub(crate) struct ObjectTransfer {
 impl GitAdapter {
     /// Computes the transfer between two commits of the trunk. Returns nothing if the new one does
     /// not follow the old one.
-    pub(crate) fn object_transfer(&self, vault: &Path, old: &CommitId, new: &CommitId) -> Result<Option<ObjectTransfer>, GitError> {
+    pub(crate) fn object_transfer(
+        &self,
+        vault: &Path,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<Option<ObjectTransfer>, GitError> {
         let line = self.with_object_store(vault, |odb| linear_commits(odb, old, new))?;
         if line.is_none() && !self.history_contains(vault, new, old)? {
             return Ok(None);
@@ -56,22 +61,44 @@ impl GitAdapter {
                 before = tree;
             }
             let difference = TreeDiff::between(odb, Some(&old_tree), &new_tree)?;
-            Ok(Some(ObjectTransfer { objects, diff: difference, has_merges: merges }))
+            Ok(Some(ObjectTransfer {
+                objects,
+                diff: difference,
+                has_merges: merges,
+            }))
         })
     }
 
     /// Computes the transfer between two commits of which neither follows the other.
-    pub(crate) fn object_transfer_across(&self, vault: &Path, old: &CommitId, new: &CommitId) -> Result<ObjectTransfer, GitError> {
+    pub(crate) fn object_transfer_across(
+        &self,
+        vault: &Path,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<ObjectTransfer, GitError> {
         self.with_object_store(vault, |odb| {
             let (old, new) = (odb.commit(old)?.tree, odb.commit(new)?.tree);
-            Ok(ObjectTransfer { objects: vec![], diff: TreeDiff::between(odb, Some(&old), &new)?, has_merges: true })
+            Ok(ObjectTransfer {
+                objects: vec![],
+                diff: TreeDiff::between(odb, Some(&old), &new)?,
+                has_merges: true,
+            })
         })
     }
 
     /// Transfers the objects to the user's repository, where no ref reaches them yet.
-    pub(crate) fn transfer_objects(&self, vault: &Path, common: &Path, cargo: &ObjectTransfer, new: &CommitId) -> Result<(), GitError> {
+    pub(crate) fn transfer_objects(
+        &self,
+        vault: &Path,
+        common: &Path,
+        cargo: &ObjectTransfer,
+        new: &CommitId,
+    ) -> Result<(), GitError> {
         let (from, to) = (vault.join("objects"), common.join("objects"));
-        if cargo.has_merges || !has_default_permissions(&to) || !self.link_all(&from, &to, common, cargo)? {
+        if cargo.has_merges
+            || !has_default_permissions(&to)
+            || !self.link_all(&from, &to, common, cargo)?
+        {
             self.git
                 .in_vault(common, "copy the commit into your repository")
                 .args(FETCH_OPTIONS)
@@ -84,7 +111,13 @@ impl GitAdapter {
     }
 
     /// Links every object. Returns `false` if some are missing.
-    fn link_all(&self, from: &Path, to: &Path, common: &Path, cargo: &ObjectTransfer) -> Result<bool, GitError> {
+    fn link_all(
+        &self,
+        from: &Path,
+        to: &Path,
+        common: &Path,
+        cargo: &ObjectTransfer,
+    ) -> Result<bool, GitError> {
         let mut elsewhere = Vec::new();
         let mut touched = BTreeSet::new();
         let (mut brought, mut found) = (Vec::new(), Vec::new());
@@ -106,7 +139,8 @@ impl GitAdapter {
                 disk::make_dirs(&folder)?;
                 touched.insert(to.to_path_buf());
             }
-            link_or_copy(&source, &target).map_err(|cause| errors::io_error("write", &target, &cause))?;
+            link_or_copy(&source, &target)
+                .map_err(|cause| errors::io_error("write", &target, &cause))?;
             touched.insert(folder);
             brought.push(target);
         }
@@ -114,9 +148,14 @@ impl GitAdapter {
         for path in brought.iter().chain(&found) {
             // A fresh time keeps a concurrent `git gc` from collecting the object.
             let file = File::open(path).map_err(|cause| errors::io_error("read", path, &cause))?;
-            let age = file.metadata().and_then(|it| it.modified()).ok().and_then(|it| now.duration_since(it).ok());
+            let age = file
+                .metadata()
+                .and_then(|it| it.modified())
+                .ok()
+                .and_then(|it| now.duration_since(it).ok());
             if age.is_some_and(|it| it > REFRESH_AGE) {
-                file.set_times(FileTimes::new().set_modified(now)).map_err(|cause| errors::io_error("touch", path, &cause))?;
+                file.set_times(FileTimes::new().set_modified(now))
+                    .map_err(|cause| errors::io_error("touch", path, &cause))?;
             }
         }
         // The vault's files are on disk, and a link is the same file, so only its new name must be
@@ -129,19 +168,32 @@ impl GitAdapter {
     /// Returns whether the user's repository has all these objects.
     fn has_all(&self, common: &Path, ids: &[CommitId]) -> Result<bool, GitError> {
         let asked: String = ids.iter().map(|it| format!("{it}\n")).collect();
-        let call = self.git.in_vault(common, "look for objects in your repository");
-        let said = call.args(["cat-file", "--batch-check"]).input(asked.into()).run_expecting_success()?;
-        Ok(!String::from_utf8_lossy(&said.stdout).lines().any(|it| it.ends_with(" missing")))
+        let call = self
+            .git
+            .in_vault(common, "look for objects in your repository");
+        let said = call
+            .args(["cat-file", "--batch-check"])
+            .input(asked.into())
+            .run_expecting_success()?;
+        Ok(!String::from_utf8_lossy(&said.stdout)
+            .lines()
+            .any(|it| it.ends_with(" missing")))
     }
 }
 
 /// Returns the commits after `old` up to `new` with their trees, oldest first, if they are a line
 /// without merges.
-fn linear_commits(odb: &mut ObjectStore, old: &CommitId, new: &CommitId) -> Result<Option<Vec<(CommitId, CommitId)>>, GitError> {
+fn linear_commits(
+    odb: &mut ObjectStore,
+    old: &CommitId,
+    new: &CommitId,
+) -> Result<Option<Vec<(CommitId, CommitId)>>, GitError> {
     let (mut found, mut at) = (Vec::new(), new.clone());
     while at != *old {
         let commit = odb.commit(&at)?;
-        let [parent] = commit.parents.as_slice() else { return Ok(None) };
+        let [parent] = commit.parents.as_slice() else {
+            return Ok(None);
+        };
         if found.len() == MAX_COMMITS {
             return Ok(None);
         }
@@ -154,7 +206,9 @@ fn linear_commits(odb: &mut ObjectStore, old: &CommitId, new: &CommitId) -> Resu
 
 /// Returns whether new files in this directory need no owner or rights other than git's defaults.
 fn has_default_permissions(objects: &Path) -> bool {
-    let Ok(found) = fs::symlink_metadata(objects) else { return false };
+    let Ok(found) = fs::symlink_metadata(objects) else {
+        return false;
+    };
     let uid = rustix::process::geteuid().as_raw();
     found.is_dir() && found.uid() == uid && found.permissions().mode() & 0o6000 == 0
 }

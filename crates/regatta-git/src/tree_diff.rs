@@ -6,8 +6,8 @@ use regatta_core::ids::CommitId;
 use regatta_core::landing::guard;
 use regatta_engine::ports::git::GitError;
 
-use crate::object_store::{DIRECTORY, TreeEntry, GITLINK, ObjectStore};
 use crate::git_command::path_to_text;
+use crate::object_store::{DIRECTORY, GITLINK, ObjectStore, TreeEntry};
 
 /// A file of a tree: its mode and the id of its content.
 pub(crate) type TreeFile = (u32, CommitId);
@@ -47,7 +47,11 @@ fn is_git_directory<'a>(entries: impl Iterator<Item = &'a TreeEntry>) -> bool {
 
 impl TreeDiff {
     /// Compares two trees. Without an old tree everything is new.
-    pub(crate) fn between(odb: &mut ObjectStore, old: Option<&CommitId>, new: &CommitId) -> Result<TreeDiff, GitError> {
+    pub(crate) fn between(
+        odb: &mut ObjectStore,
+        old: Option<&CommitId>,
+        new: &CommitId,
+    ) -> Result<TreeDiff, GitError> {
         let mut found = TreeDiff::default();
         if old != Some(new) {
             found.compare_trees(odb, b"", old, Some(new))?;
@@ -85,12 +89,23 @@ impl TreeDiff {
             }
             let path = [prefix, &name].concat();
             let is_dir = |it: &&TreeEntry| it.mode == DIRECTORY;
-            let (old_dir, new_dir) = (before.as_ref().filter(is_dir), after.as_ref().filter(is_dir));
+            let (old_dir, new_dir) = (
+                before.as_ref().filter(is_dir),
+                after.as_ref().filter(is_dir),
+            );
             if old_dir.is_some() || new_dir.is_some() {
                 let inner = [path.as_slice(), b"/"].concat();
-                self.compare_trees(odb, &inner, old_dir.map(|it| &it.id), new_dir.map(|it| &it.id))?;
+                self.compare_trees(
+                    odb,
+                    &inner,
+                    old_dir.map(|it| &it.id),
+                    new_dir.map(|it| &it.id),
+                )?;
             }
-            let file = |it: Option<TreeEntry>| it.filter(|it| it.mode != DIRECTORY).map(|it| (it.mode, it.id));
+            let file = |it: Option<TreeEntry>| {
+                it.filter(|it| it.mode != DIRECTORY)
+                    .map(|it| (it.mode, it.id))
+            };
             let (before, after) = (file(before), file(after));
             if let Some((mode, id)) = &after
                 && *mode != GITLINK

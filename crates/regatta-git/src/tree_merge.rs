@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::GitError;
 
-use crate::object_store::{DIRECTORY, TreeEntry, ObjectStore};
+use crate::object_store::{DIRECTORY, ObjectStore, TreeEntry};
 
 /// The three versions of one name.
 #[derive(Default)]
@@ -60,7 +60,9 @@ fn merge_directory(
     theirs: &CommitId,
 ) -> Result<Option<Vec<MergedEntry>>, GitError> {
     let mut names: BTreeMap<Vec<u8>, ThreeWayEntry> = BTreeMap::new();
-    let mut sides = odb.trees([Some(ours), Some(theirs), base].into_iter().flatten())?.into_iter();
+    let mut sides = odb
+        .trees([Some(ours), Some(theirs), base].into_iter().flatten())?
+        .into_iter();
     for entry in sides.next().unwrap_or_default() {
         let name = names.entry(entry.name.clone()).or_default();
         name.ours = Some(entry);
@@ -93,7 +95,9 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     if ours == base {
         return Ok(take(theirs));
     }
-    let (Some(ours), Some(theirs)) = (ours, theirs) else { return Ok(MergedEntry::Undecided) };
+    let (Some(ours), Some(theirs)) = (ours, theirs) else {
+        return Ok(MergedEntry::Undecided);
+    };
     let is_dir = |it: &TreeEntry| it.mode == DIRECTORY;
     if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
         // Even equal directories are merged, because a file that is gone from both may have been
@@ -103,11 +107,18 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     }
     // Both sides made the same edit of a file that existed before.
     let same = ours == theirs && !is_dir(&ours) && base.is_some_and(|it| !is_dir(&it));
-    Ok(if same { MergedEntry::Existing(ours) } else { MergedEntry::Undecided })
+    Ok(if same {
+        MergedEntry::Existing(ours)
+    } else {
+        MergedEntry::Undecided
+    })
 }
 
 /// Writes a directory. Returns its tree and the number of names in it.
-fn write_directory(odb: &mut ObjectStore, names: Vec<MergedEntry>) -> Result<(CommitId, usize), GitError> {
+fn write_directory(
+    odb: &mut ObjectStore,
+    names: Vec<MergedEntry>,
+) -> Result<(CommitId, usize), GitError> {
     let mut entries = Vec::with_capacity(names.len());
     for name in names {
         match name {
@@ -115,7 +126,11 @@ fn write_directory(odb: &mut ObjectStore, names: Vec<MergedEntry>) -> Result<(Co
             MergedEntry::Existing(entry) => entries.push(entry),
             MergedEntry::Dir(name, inner) => match write_directory(odb, inner)? {
                 (_, 0) => {} // git stores no empty directories
-                (id, _) => entries.push(TreeEntry { mode: DIRECTORY, name, id }),
+                (id, _) => entries.push(TreeEntry {
+                    mode: DIRECTORY,
+                    name,
+                    id,
+                }),
             },
         }
     }

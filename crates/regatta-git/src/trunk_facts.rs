@@ -20,7 +20,11 @@ const MAX_SEARCHED_COMMITS: u32 = 1_000;
 impl GitAdapter {
     /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
     /// Only the last paragraph of a message has trailers, so a description cannot imitate one.
-    pub(crate) fn landing_on_trunk(&self, repo: &ProjectRepo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
+    pub(crate) fn landing_on_trunk(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError> {
         const OPERATION: &str = "look for a landing on the trunk";
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
@@ -37,28 +41,49 @@ impl GitAdapter {
             let mut parts = line.split_whitespace();
             let Some(commit) = parts.next() else { continue };
             if parts.any(|part| part == named) {
-                return CommitId::new(commit).map(Some).map_err(|_| errors::unexpected(OPERATION));
+                return CommitId::new(commit)
+                    .map(Some)
+                    .map_err(|_| errors::unexpected(OPERATION));
             }
         }
         Ok(None)
     }
 
     /// Lists the commits between two commits of one line, oldest first.
-    pub(crate) fn first_parent_commits(&self, repo: &ProjectRepo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
+    pub(crate) fn first_parent_commits(
+        &self,
+        repo: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError> {
         const OPERATION: &str = "list the commits of a change";
         let vault = self.vault_with(repo, to)?;
-        let call = self.git.in_vault(&vault, OPERATION).args(["rev-list", "--first-parent", "--reverse", to.as_str()]);
+        let call = self.git.in_vault(&vault, OPERATION).args([
+            "rev-list",
+            "--first-parent",
+            "--reverse",
+            to.as_str(),
+        ]);
         let listed = call.arg(format!("^{from}")).arg("--").run()?;
         if listed.status != Some(0) {
             return Err(errors::git_failed(OPERATION, &listed.stderr));
         }
         let text = path_to_text(&listed.stdout);
-        let commits = text.lines().filter(|line| *line != to.as_str()).map(CommitId::new);
-        commits.collect::<Result<_, _>>().map_err(|_| errors::unexpected(OPERATION))
+        let commits = text
+            .lines()
+            .filter(|line| *line != to.as_str())
+            .map(CommitId::new);
+        commits
+            .collect::<Result<_, _>>()
+            .map_err(|_| errors::unexpected(OPERATION))
     }
 
     /// Lists the commits that lead to a recorded commit and are not on the trunk, and the reverse.
-    pub(crate) fn compare_trunk_commits(&self, repo: &ProjectRepo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
+    pub(crate) fn compare_trunk_commits(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
         // A commit that somebody removed from the trunk may be gone from the user's repository, but
@@ -69,23 +94,39 @@ impl GitAdapter {
         let shared = if missing.is_empty() {
             recorded.to_vec()
         } else {
-            self.shared_base(&vault, &tip, recorded)?.into_iter().collect()
+            self.shared_base(&vault, &tip, recorded)?
+                .into_iter()
+                .collect()
         };
         let added = self.commits_without(&vault, std::slice::from_ref(&tip), &shared)?;
-        Ok(TrunkSeen { recorded: recorded.to_vec(), missing, added })
+        Ok(TrunkSeen {
+            recorded: recorded.to_vec(),
+            missing,
+            added,
+        })
     }
 
     /// Returns the newest commit that the trunk and all recorded commits contain.
-    fn shared_base(&self, vault: &Path, tip: &CommitId, recorded: &[CommitId]) -> Result<Option<CommitId>, GitError> {
+    fn shared_base(
+        &self,
+        vault: &Path,
+        tip: &CommitId,
+        recorded: &[CommitId],
+    ) -> Result<Option<CommitId>, GitError> {
         const OPERATION: &str = "find where the trunk was changed";
-        let mut call = self.git.in_vault(vault, OPERATION).args(["merge-base", "--octopus", tip.as_str()]);
+        let mut call =
+            self.git
+                .in_vault(vault, OPERATION)
+                .args(["merge-base", "--octopus", tip.as_str()]);
         for commit in recorded {
             call = call.arg(commit.as_str());
         }
         let said = call.run()?;
         match (said.status, path_to_text(&said.stdout).trim()) {
             (Some(0 | 1), "") => Ok(None),
-            (Some(0), base) => CommitId::new(base).map(Some).map_err(|_| errors::unexpected(OPERATION)),
+            (Some(0), base) => CommitId::new(base)
+                .map(Some)
+                .map_err(|_| errors::unexpected(OPERATION)),
             _ => Err(errors::git_failed(OPERATION, &said.stderr)),
         }
     }
@@ -122,10 +163,15 @@ impl GitAdapter {
         for line in &listed {
             let line = path_to_text(line);
             let parts: Vec<&str> = line.splitn(4, '\u{1f}').collect();
-            let [commit, landings, tasks, subject] = parts[..] else { return Err(errors::unexpected(OPERATION)) };
+            let [commit, landings, tasks, subject] = parts[..] else {
+                return Err(errors::unexpected(OPERATION));
+            };
             let commit = CommitId::new(commit).map_err(|_| errors::unexpected(OPERATION))?;
             let mut tasks = tasks.split_whitespace().map(|task| task.parse().ok());
-            let mut landings: Vec<_> = landings.split_whitespace().map(|landing| landing.parse().ok()).collect();
+            let mut landings: Vec<_> = landings
+                .split_whitespace()
+                .map(|landing| landing.parse().ok())
+                .collect();
             if landings.is_empty() {
                 landings.push(None);
             }
@@ -148,7 +194,14 @@ impl GitAdapter {
         let list = self
             .git
             .in_vault(&user.common_dir, "list the trunk's files")
-            .args(["ls-tree", "-r", "--name-only", "-z", "--full-tree", "--end-of-options"])
+            .args([
+                "ls-tree",
+                "-r",
+                "--name-only",
+                "-z",
+                "--full-tree",
+                "--end-of-options",
+            ])
             .arg(tip.as_str())
             .run_for_list()?;
         Ok(list.iter().map(|it| path_to_text(it)).collect())
@@ -162,12 +215,24 @@ impl GitAdapter {
         let said = self
             .git
             .in_vault(&user.common_dir, OPERATION)
-            .args(["for-each-ref", "--format=%(upstream:short)%00%(upstream:track,nobracket)"])
+            .args([
+                "for-each-ref",
+                "--format=%(upstream:short)%00%(upstream:track,nobracket)",
+            ])
             .arg(format!("refs/heads/{}", repo.trunk))
             .run_for_line()?;
-        let (upstream, track) = said.split_once('\0').ok_or_else(|| errors::unexpected(OPERATION))?;
-        let behind = track.split(", ").find_map(|it| it.strip_prefix("behind ")?.parse().ok()).unwrap_or(0);
-        Ok(TrunkFacts { tip, upstream: (!upstream.is_empty()).then(|| upstream.to_owned()), commits_behind: behind })
+        let (upstream, track) = said
+            .split_once('\0')
+            .ok_or_else(|| errors::unexpected(OPERATION))?;
+        let behind = track
+            .split(", ")
+            .find_map(|it| it.strip_prefix("behind ")?.parse().ok())
+            .unwrap_or(0);
+        Ok(TrunkFacts {
+            tip,
+            upstream: (!upstream.is_empty()).then(|| upstream.to_owned()),
+            commits_behind: behind,
+        })
     }
 
     /// Returns the commit that stands for this one in the history of `tip`: itself, or its
@@ -204,12 +269,22 @@ impl GitAdapter {
             return Ok(vec![]);
         }
         let user = self.discover_at(&repo.path)?;
-        let asked: String = commits.iter().map(|commit| format!("{commit}\n")).chain([format!("^{tip}\n")]).collect();
-        let said = self.git.in_vault(&user.common_dir, OPERATION).args(["rev-list", "--stdin"]).input(asked.into()).run()?;
+        let asked: String = commits
+            .iter()
+            .map(|commit| format!("{commit}\n"))
+            .chain([format!("^{tip}\n")])
+            .collect();
+        let said = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["rev-list", "--stdin"])
+            .input(asked.into())
+            .run()?;
         let listed = path_to_text(&said.stdout);
         let unreached: BTreeSet<&str> = listed.lines().collect();
         // Git refuses the whole query if one of the commits does not exist.
-        let is_doubtful = |commit: &CommitId| said.status != Some(0) || unreached.contains(commit.as_str());
+        let is_doubtful =
+            |commit: &CommitId| said.status != Some(0) || unreached.contains(commit.as_str());
         let mut missing = Vec::new();
         for commit in commits.iter().filter(|commit| is_doubtful(commit)) {
             if self.current_form_of(repo, tip, commit)?.is_none() {
@@ -221,10 +296,18 @@ impl GitAdapter {
 
     /// Returns whether `commit` is in the trunk's history up to `tip`. A commit that the repository
     /// no longer has is not.
-    pub(crate) fn is_ancestor(&self, repo: &ProjectRepo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+    pub(crate) fn is_ancestor(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         const OPERATION: &str = "look for a commit in the trunk";
         let user = self.discover_at(&repo.path)?;
-        let call = self.git.in_vault(&user.common_dir, OPERATION).args(["merge-base", "--is-ancestor"]);
+        let call = self
+            .git
+            .in_vault(&user.common_dir, OPERATION)
+            .args(["merge-base", "--is-ancestor"]);
         let said = call.arg(commit.as_str()).arg(tip.as_str()).run()?;
         match said.status {
             Some(0) => Ok(true),

@@ -25,8 +25,8 @@ use regatta_core::pattern::PathPattern;
 use regatta_engine::ports::git::{CopiedFiles, GitError, ProjectRepo};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 
+use crate::git_command::{join_nul, path_from_bytes, path_to_text, split_nul};
 use crate::layout::LockKey;
-use crate::git_command::{join_nul, path_from_bytes, split_nul, path_to_text};
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
@@ -64,47 +64,62 @@ impl GitAdapter {
         if repo.workspace.copy.is_empty() {
             return Ok(CopiedFiles::default());
         }
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let vault = self.vault(repo)?;
-            let to = self.layout.workspace(&repo.project, attempt);
-            let base = self.find_object(&vault, &base_ref(attempt))?.filter(|_| disk::is_real_dir(&to));
-            let Some(base) = base else { return Err(errors::no_workspace(attempt, &to)) };
-            let Some((mut source, items, mut brought)) = self.files_to_copy(repo, &vault, &base)? else {
-                return Ok(CopiedFiles::default());
-            };
-            let foreign = items.iter().map(|it| it.path().to_vec());
-            self.add_foreign_paths(repo, attempt, foreign, manifest)?;
-            self.exclude_foreign_paths(repo, attempt, &to)?;
-            for item in &items {
-                if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
-                    brought.skipped.push(path_to_text(item.path()));
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault(repo)?;
+                let to = self.layout.workspace(&repo.project, attempt);
+                let base = self
+                    .find_object(&vault, &base_ref(attempt))?
+                    .filter(|_| disk::is_real_dir(&to));
+                let Some(base) = base else {
+                    return Err(errors::no_workspace(attempt, &to));
+                };
+                let Some((mut source, items, mut brought)) =
+                    self.files_to_copy(repo, &vault, &base)?
+                else {
+                    return Ok(CopiedFiles::default());
+                };
+                let foreign = items.iter().map(|it| it.path().to_vec());
+                self.add_foreign_paths(repo, attempt, foreign, manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &to)?;
+                for item in &items {
+                    if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
+                        brought.skipped.push(path_to_text(item.path()));
+                    }
                 }
-            }
-            disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
-            Ok(brought)
-        })
+                disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
+                Ok(brought)
+            })
     }
 
     /// Copies the same files into the directory of a slot, which contains `commit`. The next
     /// staging removes them.
-    pub(crate) fn copy_into_slot(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<CopiedFiles, GitError> {
+    pub(crate) fn copy_into_slot(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
         if repo.workspace.copy.is_empty() {
             return Ok(CopiedFiles::default());
         }
-        self.locks.with_lock(LockKey::Slot(repo.project.clone(), slot), || {
-            let vault = self.vault(repo)?;
-            let to = self.layout.staging(&repo.project, slot);
-            let Some((mut source, items, mut brought)) = self.files_to_copy(repo, &vault, commit)? else {
-                return Ok(CopiedFiles::default());
-            };
-            for item in &items {
-                if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
-                    brought.skipped.push(path_to_text(item.path()));
+        self.locks
+            .with_lock(LockKey::Slot(repo.project.clone(), slot), || {
+                let vault = self.vault(repo)?;
+                let to = self.layout.staging(&repo.project, slot);
+                let Some((mut source, items, mut brought)) =
+                    self.files_to_copy(repo, &vault, commit)?
+                else {
+                    return Ok(CopiedFiles::default());
+                };
+                for item in &items {
+                    if !source.copy(item, &to)? && brought.skipped.len() < MAX_NAMED_PATHS {
+                        brought.skipped.push(path_to_text(item.path()));
+                    }
                 }
-            }
-            disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
-            Ok(brought)
-        })
+                disk::remove_tree(&disk::hidden_sibling(&to, ".copy"))?;
+                Ok(brought)
+            })
     }
 
     /// Returns the files to copy to a checkout of `base`, and their source, or nothing if the user
@@ -120,8 +135,11 @@ impl GitAdapter {
             return Ok(None); // there is no checkout to copy from
         }
         let list = self.git.in_vault(vault, "list the base's files");
-        let tracked: HashSet<Vec<u8>> =
-            list.args(["ls-tree", "-r", "--name-only", "-z", base.as_str()]).run_for_list()?.into_iter().collect();
+        let tracked: HashSet<Vec<u8>> = list
+            .args(["ls-tree", "-r", "--name-only", "-z", base.as_str()])
+            .run_for_list()?
+            .into_iter()
+            .collect();
         let mut source = CheckoutReader::open(&user.top)?;
         let mut brought = CopiedFiles::default();
         let mut items = Vec::new();
@@ -136,20 +154,30 @@ impl GitAdapter {
                     }
                     items.push(item);
                 }
-                Err(path) if brought.skipped.len() < MAX_NAMED_PATHS => brought.skipped.push(path_to_text(&path)),
+                Err(path) if brought.skipped.len() < MAX_NAMED_PATHS => {
+                    brought.skipped.push(path_to_text(&path))
+                }
                 Err(_) => {}
             }
         }
         brought.files = items.len() as u64;
         if brought.files > MAX_FILES || brought.bytes > MAX_BYTES {
-            return Err(errors::too_much_to_copy(brought.files, brought.bytes, MAX_FILES, MAX_BYTES));
+            return Err(errors::too_much_to_copy(
+                brought.files,
+                brought.bytes,
+                MAX_FILES,
+                MAX_BYTES,
+            ));
         }
         Ok(Some((source, items, brought)))
     }
 
     /// Returns the untracked files of the user's checkout that match the project's patterns.
     fn matching_untracked(&self, repo: &ProjectRepo, top: &Path) -> Result<Vec<Vec<u8>>, GitError> {
-        let call = self.git.in_checkout(top, "list your untracked files").args(["ls-files", "--others", "-z", "--"]);
+        let call = self
+            .git
+            .in_checkout(top, "list your untracked files")
+            .args(["ls-files", "--others", "-z", "--"]);
         let call = repo.workspace.copy.iter().fold(call, |call, pattern| {
             // Brackets are plain characters in Regatta's patterns, but character classes in git's.
             let text = pattern.as_str().replace('\\', "\\\\").replace('[', "\\[");
@@ -166,7 +194,9 @@ impl GitAdapter {
             _ => false,
         });
         // Regatta's own data may lie inside the checkout.
-        plain && !path.starts_with(".regatta") && !top.join(path).starts_with(self.layout.data_dir())
+        plain
+            && !path.starts_with(".regatta")
+            && !top.join(path).starts_with(self.layout.data_dir())
     }
 
     /// Adds to the list of the workspace's paths that are not its attempt's work.
@@ -179,7 +209,11 @@ impl GitAdapter {
     ) -> Result<(), GitError> {
         let named = |path: &[u8]| manifest.iter().any(|it| it.matches(&path_to_text(path)));
         let known = self.foreign_paths(repo, attempt)?;
-        let all: BTreeSet<Vec<u8>> = known.iter().cloned().chain(paths.filter(|it| !named(it))).collect();
+        let all: BTreeSet<Vec<u8>> = known
+            .iter()
+            .cloned()
+            .chain(paths.filter(|it| !named(it)))
+            .collect();
         if all.len() == known.len() {
             return Ok(());
         }
@@ -190,7 +224,11 @@ impl GitAdapter {
     }
 
     /// Reads the list of the workspace's paths that are not its attempt's work.
-    pub(crate) fn foreign_paths(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<HashSet<Vec<u8>>, GitError> {
+    pub(crate) fn foreign_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<HashSet<Vec<u8>>, GitError> {
         let list = self.layout.foreign_list(&repo.project, attempt);
         match fs::read(&list) {
             Ok(bytes) => Ok(split_nul(&bytes).into_iter().collect()),
@@ -201,10 +239,18 @@ impl GitAdapter {
 
     /// Excludes these paths in the workspace's own git, so that `git status` is clean there at
     /// first.
-    fn exclude_foreign_paths(&self, repo: &ProjectRepo, attempt: AttemptId, tree: &Path) -> Result<(), GitError> {
+    fn exclude_foreign_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        tree: &Path,
+    ) -> Result<(), GitError> {
         let foreign: BTreeSet<Vec<u8>> = self.foreign_paths(repo, attempt)?.into_iter().collect();
         let info = tree.join(".git").join("info");
-        if foreign.len() > MAX_EXCLUDED_PATHS || !disk::is_real_dir(&tree.join(".git")) || !disk::is_real_dir(&info) {
+        if foreign.len() > MAX_EXCLUDED_PATHS
+            || !disk::is_real_dir(&tree.join(".git"))
+            || !disk::is_real_dir(&info)
+        {
             return Ok(());
         }
         let mut text = b".regatta/\n".to_vec();
@@ -231,17 +277,18 @@ impl GitAdapter {
         attempt: AttemptId,
         manifest: &[PathPattern],
     ) -> Result<(), GitError> {
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let tree = self.layout.workspace(&repo.project, attempt);
-            let vault = self.vault(repo)?;
-            let made = self.new_files(repo, attempt, &vault)?;
-            self.add_foreign_paths(repo, attempt, made.into_iter(), manifest)?;
-            self.exclude_foreign_paths(repo, attempt, &tree)?;
-            disk::sync_file_system(&tree)?;
-            let settled = self.layout.ready_marker(&repo.project, attempt);
-            disk::write_synced(&settled, b"")?;
-            settled.parent().map_or(Ok(()), disk::sync_dir)
-        })
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let tree = self.layout.workspace(&repo.project, attempt);
+                let vault = self.vault(repo)?;
+                let made = self.new_files(repo, attempt, &vault)?;
+                self.add_foreign_paths(repo, attempt, made.into_iter(), manifest)?;
+                self.exclude_foreign_paths(repo, attempt, &tree)?;
+                disk::sync_file_system(&tree)?;
+                let settled = self.layout.ready_marker(&repo.project, attempt);
+                disk::write_synced(&settled, b"")?;
+                settled.parent().map_or(Ok(()), disk::sync_dir)
+            })
     }
 }
 
@@ -255,8 +302,13 @@ struct CheckoutReader {
 
 impl CheckoutReader {
     fn open(top: &Path) -> Result<CheckoutReader, GitError> {
-        let fd = open_dir(CWD, top.as_os_str(), OFlags::empty()).map_err(|cause| errors::io_error("open", top, &cause))?;
-        Ok(CheckoutReader { top: top.to_owned(), fd, last_dir: None })
+        let fd = open_dir(CWD, top.as_os_str(), OFlags::empty())
+            .map_err(|cause| errors::io_error("open", top, &cause))?;
+        Ok(CheckoutReader {
+            top: top.to_owned(),
+            fd,
+            last_dir: None,
+        })
     }
 
     /// Returns the opened directory of `path`, and the name in it. Fails if a link is on the way.
@@ -273,7 +325,11 @@ impl CheckoutReader {
             let mut at: Option<OwnedFd> = None;
             for part in dir.split(|it| *it == b'/') {
                 let part = OsStr::from_bytes(part);
-                at = Some(open_dir(at.as_ref().unwrap_or(&self.fd), part, OFlags::NOFOLLOW)?);
+                at = Some(open_dir(
+                    at.as_ref().unwrap_or(&self.fd),
+                    part,
+                    OFlags::NOFOLLOW,
+                )?);
             }
             self.last_dir = at.map(|it| (dir.to_vec(), it));
         }
@@ -301,11 +357,17 @@ impl CheckoutReader {
         });
         match found {
             Ok(Some((size, None))) => Ok(Ok(CopyItem::File { path, size })),
-            Ok(Some((_, Some(to)))) if is_link_target_inside(path_from_bytes(&path), &to) => Ok(Ok(CopyItem::Link { path, to })),
+            Ok(Some((_, Some(to)))) if is_link_target_inside(path_from_bytes(&path), &to) => {
+                Ok(Ok(CopyItem::Link { path, to }))
+            }
             Ok(_) => Ok(Err(path)),
             // The file was removed, or replaced by a link.
             Err(cause) if is_outside_or_gone(&cause) => Ok(Err(path)),
-            Err(cause) => Err(errors::io_error("look at", &self.top.join(path_from_bytes(&path)), &cause)),
+            Err(cause) => Err(errors::io_error(
+                "look at",
+                &self.top.join(path_from_bytes(&path)),
+                &cause,
+            )),
         }
     }
 
@@ -324,7 +386,10 @@ impl CheckoutReader {
         let failed = |cause: io::Error| errors::io_error("copy", &from, &cause);
         match item {
             CopyItem::Link { to: target, .. } => symlink(target, &part).map_err(failed)?,
-            CopyItem::File { path, .. } => match self.parent(path).and_then(|(dir, name)| copy_file(dir, name, &part)) {
+            CopyItem::File { path, .. } => match self
+                .parent(path)
+                .and_then(|(dir, name)| copy_file(dir, name, &part))
+            {
                 Ok(()) => {}
                 Err(cause) if is_outside_or_gone(&cause) => return Ok(false),
                 Err(cause) => return Err(failed(cause)),
@@ -338,7 +403,9 @@ impl CheckoutReader {
 fn is_outside_or_gone(cause: &io::Error) -> bool {
     use rustix::io::Errno;
     let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::MLINK];
-    cause.raw_os_error().is_some_and(|code| gone.iter().any(|it| it.raw_os_error() == code))
+    cause
+        .raw_os_error()
+        .is_some_and(|code| gone.iter().any(|it| it.raw_os_error() == code))
 }
 
 fn open_dir(at: impl std::os::fd::AsFd, name: &OsStr, more: OFlags) -> io::Result<OwnedFd> {
@@ -358,7 +425,9 @@ fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
         // The file may grow while it is read; only its counted size is copied.
         io::copy(&mut (&from).take(about.len()), &mut new)?;
     }
-    new.set_permissions(fs::Permissions::from_mode(about.permissions().mode() & 0o777))?;
+    new.set_permissions(fs::Permissions::from_mode(
+        about.permissions().mode() & 0o777,
+    ))?;
     new.set_modified(about.modified()?) // build tools compare times
 }
 
@@ -385,7 +454,9 @@ fn is_link_target_inside(path: &Path, to: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in to.components() {
         match part {
-            Component::Normal(name) if name.as_bytes().eq_ignore_ascii_case(b".git") => return false,
+            Component::Normal(name) if name.as_bytes().eq_ignore_ascii_case(b".git") => {
+                return false;
+            }
             Component::Normal(_) => depth += 1,
             Component::CurDir => {}
             Component::ParentDir if depth > 0 => depth -= 1,
@@ -411,7 +482,11 @@ mod tests {
             ("a", "x/../../y", false),
             ("a", ".git/config", false),
         ] {
-            assert_eq!(is_link_target_inside(Path::new(path), Path::new(to)), inside, "{path} -> {to}");
+            assert_eq!(
+                is_link_target_inside(Path::new(path), Path::new(to)),
+                inside,
+                "{path} -> {to}"
+            );
         }
     }
 }

@@ -57,12 +57,18 @@ impl GitAdapter {
         let has_lfs = self.uses_lfs(&user)?;
         if !user.is_bare {
             let changes = self.modified_files(&user.top)?;
-            dirty = changes.iter().map(|it| path_to_text(&it.path)).take(MAX_NAMED_DIRTY_FILES).collect();
+            dirty = changes
+                .iter()
+                .map(|it| path_to_text(&it.path))
+                .take(MAX_NAMED_DIRTY_FILES)
+                .collect();
         }
         Ok(RepoFacts {
             is_unborn: !born && head.is_some(),
             // A branch name that is not accepted counts as none, because nothing can land on it.
-            branch: head.filter(|_| born).and_then(|it| BranchName::new(it.strip_prefix("refs/heads/")?).ok()),
+            branch: head
+                .filter(|_| born)
+                .and_then(|it| BranchName::new(it.strip_prefix("refs/heads/")?).ok()),
             is_bare: user.is_bare,
             dirty_files: dirty,
             operation_in_progress: operation_in_progress(&user.git_dir),
@@ -78,14 +84,23 @@ impl GitAdapter {
             return Ok(false);
         }
         let call = self.git.in_checkout(&user.top, "list your .gitattributes");
-        let listed = call.args(["ls-files", "-z", "--", ":(glob)**/.gitattributes"]).run_for_list()?;
-        let has_rule = |path: &Vec<u8>| fs::read(user.top.join(path_from_line(path))).is_ok_and(|rules| uses_lfs_filter(&rules));
+        let listed = call
+            .args(["ls-files", "-z", "--", ":(glob)**/.gitattributes"])
+            .run_for_list()?;
+        let has_rule = |path: &Vec<u8>| {
+            fs::read(user.top.join(path_from_line(path))).is_ok_and(|rules| uses_lfs_filter(&rules))
+        };
         Ok(listed.iter().take(MAX_ATTRIBUTE_FILES).any(has_rule))
     }
 
     /// Finds the repository whose top is `path`, from the cache if it is unchanged.
     pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
-        let known = self.known_repos.lock().unwrap_or_else(PoisonError::into_inner).get(path).cloned();
+        let known = self
+            .known_repos
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(path)
+            .cloned();
         if let Some((user, sign)) = known
             && repo_fingerprint(path, &user) == Some(sign)
         {
@@ -93,7 +108,10 @@ impl GitAdapter {
         }
         let user = self.discover(path, true)?;
         if let Some(sign) = repo_fingerprint(path, &user) {
-            let mut known = self.known_repos.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self
+                .known_repos
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             known.insert(path.to_path_buf(), (user.clone(), sign));
         }
         Ok(user)
@@ -101,17 +119,28 @@ impl GitAdapter {
 
     fn discover(&self, path: &Path, exactly_here: bool) -> Result<UserRepo, GitError> {
         const OPERATION: &str = "find the repository";
-        let path = std::path::absolute(path).map_err(|cause| errors::io_error("find", path, &cause))?;
+        let path =
+            std::path::absolute(path).map_err(|cause| errors::io_error("find", path, &cause))?;
         if !path.is_dir() {
             return Err(errors::not_a_repository(&path));
         }
         let call = || {
             let call = self.git.in_checkout(&path, OPERATION);
-            let call = if exactly_here { call.ceiling_dir(&path) } else { call };
+            let call = if exactly_here {
+                call.ceiling_dir(&path)
+            } else {
+                call
+            };
             call.args(["rev-parse", "--path-format=absolute"])
         };
-        let said =
-            call().args(["--is-bare-repository", "--is-inside-work-tree", "--git-dir", "--git-common-dir"]).run()?;
+        let said = call()
+            .args([
+                "--is-bare-repository",
+                "--is-inside-work-tree",
+                "--git-dir",
+                "--git-common-dir",
+            ])
+            .run()?;
         if said.status != Some(0) && said.stderr.contains("not a git repository") {
             return Err(errors::not_a_repository(&path));
         }
@@ -130,7 +159,13 @@ impl GitAdapter {
         };
         let common = path_from_line(common);
         let folds_case = self.repo_folds_case(&top, &common)?;
-        Ok(UserRepo { top, git_dir: path_from_line(git_dir), common_dir: common, is_bare: bare, folds_case })
+        Ok(UserRepo {
+            top,
+            git_dir: path_from_line(git_dir),
+            common_dir: common,
+            is_bare: bare,
+            folds_case,
+        })
     }
 
     /// Returns the ref that HEAD names, even if it does not exist.
@@ -144,7 +179,11 @@ impl GitAdapter {
                 None => {}
             }
         }
-        let said = self.git.in_checkout(&user.top, "read HEAD").args(["symbolic-ref", "--quiet", "HEAD"]).run()?;
+        let said = self
+            .git
+            .in_checkout(&user.top, "read HEAD")
+            .args(["symbolic-ref", "--quiet", "HEAD"])
+            .run()?;
         match said.status {
             Some(0) => Ok(Some(path_to_text(said.stdout.trim_ascii_end()))),
             Some(1) => Ok(None),
@@ -153,7 +192,11 @@ impl GitAdapter {
     }
 
     /// Returns the trunk's tip in the user's repository.
-    pub(crate) fn trunk_tip(&self, user: &UserRepo, repo: &ProjectRepo) -> Result<CommitId, GitError> {
+    pub(crate) fn trunk_tip(
+        &self,
+        user: &UserRepo,
+        repo: &ProjectRepo,
+    ) -> Result<CommitId, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
         // An unpacked ref in a file needs no process. Git resolves all other cases.
         if let Ok(text) = fs::read_to_string(user.common_dir.join(&name))
@@ -169,7 +212,9 @@ impl GitAdapter {
             .run_for_optional_object()?;
         match tip {
             Some(tip) => Ok(tip),
-            None if self.head_branch(user)? == Some(name) => Err(errors::unborn_branch(&repo.trunk, &user.top)),
+            None if self.head_branch(user)? == Some(name) => {
+                Err(errors::unborn_branch(&repo.trunk, &user.top))
+            }
             None => Err(errors::no_such_branch(&repo.trunk, &user.top)),
         }
     }
@@ -178,14 +223,24 @@ impl GitAdapter {
     ///
     /// A staged file is not examined, because the index lags behind the trunk for a moment whenever
     /// work lands.
-    pub(crate) fn has_unstaged_edit(&self, repo: &ProjectRepo, path: &str, committed: &[u8]) -> Result<bool, GitError> {
+    pub(crate) fn has_unstaged_edit(
+        &self,
+        repo: &ProjectRepo,
+        path: &str,
+        committed: &[u8],
+    ) -> Result<bool, GitError> {
         const OPERATION: &str = "look for an edit in the checkout";
         match fs::read(repo.path.join(path)) {
             Ok(saved) if saved != committed => {}
             _ => return Ok(false),
         }
-        let head = self.git.in_checkout(&repo.path, OPERATION).args(["symbolic-ref", "--quiet", "HEAD"]).run()?;
-        if String::from_utf8_lossy(&head.stdout).trim_end() != format!("refs/heads/{}", repo.trunk) {
+        let head = self
+            .git
+            .in_checkout(&repo.path, OPERATION)
+            .args(["symbolic-ref", "--quiet", "HEAD"])
+            .run()?;
+        if String::from_utf8_lossy(&head.stdout).trim_end() != format!("refs/heads/{}", repo.trunk)
+        {
             return Ok(false);
         }
         let listed = self.git.in_checkout(&repo.path, OPERATION).args([
@@ -198,7 +253,10 @@ impl GitAdapter {
             path,
         ]);
         // The second letter is about the working tree.
-        Ok(listed.run_for_list()?.iter().any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
+        Ok(listed
+            .run_for_list()?
+            .iter()
+            .any(|entry| entry.get(1).is_some_and(|letter| *letter != b' ')))
     }
 
     /// Returns the tracked files of a checkout that differ from HEAD or from the index.
@@ -209,12 +267,27 @@ impl GitAdapter {
         let entries = self
             .git
             .in_checkout(top, OPERATION)
-            .args(["status", "--porcelain=v1", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=all"])
+            .args([
+                "status",
+                "--porcelain=v1",
+                "-z",
+                "--untracked-files=no",
+                "--no-renames",
+                "--ignore-submodules=all",
+            ])
             .run_for_list()?;
         let entry = |it: Vec<u8>| match it.as_slice() {
             [staged, tree, b' ', path @ ..] => {
-                let unmerged = matches!((staged, tree), (b'U', _) | (_, b'U') | (b'D', b'D') | (b'A', b'A'));
-                Ok(ModifiedFile { is_staged: *staged != b' ', is_edited: *tree != b' ', is_unmerged: unmerged, path: path.to_vec() })
+                let unmerged = matches!(
+                    (staged, tree),
+                    (b'U', _) | (_, b'U') | (b'D', b'D') | (b'A', b'A')
+                );
+                Ok(ModifiedFile {
+                    is_staged: *staged != b' ',
+                    is_edited: *tree != b' ',
+                    is_unmerged: unmerged,
+                    path: path.to_vec(),
+                })
             }
             _ => Err(errors::unexpected(OPERATION)),
         };
@@ -226,7 +299,11 @@ fn uses_lfs_filter(rules: &[u8]) -> bool {
     rules
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.starts_with(b"#"))
-        .any(|line| String::from_utf8_lossy(line).split_whitespace().any(|word| word == "filter=lfs"))
+        .any(|line| {
+            String::from_utf8_lossy(line)
+                .split_whitespace()
+                .any(|word| word == "filter=lfs")
+        })
 }
 
 /// The facts that change when a repository is replaced, moved or reconfigured.
@@ -237,9 +314,23 @@ fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
     // Only the inode counts for directories, because changes inside them are irrelevant.
     let place = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), 0, 0));
     let file = |path: &Path| of(path).map(|it| (it.dev(), it.ino(), it.mtime(), it.mtime_nsec()));
-    let dot_git = if user.is_bare { path.to_path_buf() } else { path.join(".git") };
-    let dot_git = if of(&dot_git)?.is_dir() { place(&dot_git)? } else { file(&dot_git)? };
-    Some(vec![place(path)?, dot_git, place(&user.git_dir)?, place(&user.common_dir)?, file(&user.common_dir.join("config"))?])
+    let dot_git = if user.is_bare {
+        path.to_path_buf()
+    } else {
+        path.join(".git")
+    };
+    let dot_git = if of(&dot_git)?.is_dir() {
+        place(&dot_git)?
+    } else {
+        file(&dot_git)?
+    };
+    Some(vec![
+        place(path)?,
+        dot_git,
+        place(&user.git_dir)?,
+        place(&user.common_dir)?,
+        file(&user.common_dir.join("config"))?,
+    ])
 }
 
 /// Returns the operation that the checkout with this git directory is in the middle of.
@@ -253,14 +344,21 @@ pub(crate) fn operation_in_progress(git_dir: &Path) -> Option<&'static str> {
         ("REVERT_HEAD", "a revert"),
         ("BISECT_LOG", "a bisect"),
     ];
-    MARKERS.iter().find(|(sign, _)| git_dir.join(sign).exists()).map(|(_, what)| *what)
+    MARKERS
+        .iter()
+        .find(|(sign, _)| git_dir.join(sign).exists())
+        .map(|(_, what)| *what)
 }
 
 fn expect_lines<'a>(doing: &str, said: &'a GitOutput) -> Result<Vec<&'a [u8]>, GitError> {
     if said.status != Some(0) {
         return Err(errors::git_failed(doing, &said.stderr));
     }
-    Ok(said.stdout.split(|it| *it == b'\n').filter(|it| !it.is_empty()).collect())
+    Ok(said
+        .stdout
+        .split(|it| *it == b'\n')
+        .filter(|it| !it.is_empty())
+        .collect())
 }
 
 fn expect_single_path(doing: &str, said: &GitOutput) -> Result<PathBuf, GitError> {

@@ -35,13 +35,20 @@ const MAX_NEAR_COMMITS: usize = 16;
 
 /// Returns git's option for the object format with ids of this length.
 pub(crate) fn object_format(id: &CommitId) -> &'static str {
-    if id.as_str().len() == 64 { "--object-format=sha256" } else { "--object-format=sha1" }
+    if id.as_str().len() == 64 {
+        "--object-format=sha256"
+    } else {
+        "--object-format=sha1"
+    }
 }
 
 impl GitAdapter {
     /// Returns the project's vault, and creates it if there is none.
     pub(crate) fn vault(&self, repo: &ProjectRepo) -> Result<PathBuf, GitError> {
-        self.locks.with_lock(LockKey::Vault(repo.project.clone()), || self.vault_under_lock(repo))
+        self.locks
+            .with_lock(LockKey::Vault(repo.project.clone()), || {
+                self.vault_under_lock(repo)
+            })
     }
 
     fn vault_under_lock(&self, repo: &ProjectRepo) -> Result<PathBuf, GitError> {
@@ -51,7 +58,9 @@ impl GitAdapter {
         }
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        self.make_vault(repo, &tip, |new| self.fetch_trunk(new, &user.common_dir, repo))
+        self.make_vault(repo, &tip, |new| {
+            self.fetch_trunk(new, &user.common_dir, repo)
+        })
     }
 
     /// Creates the project's vault with the object format of `tip`. `fill` fills it before it gets
@@ -78,7 +87,10 @@ impl GitAdapter {
             .arg(object_format(tip))
             .run_expecting_success()?;
         // A landing's commit is fetched by its id, because no ref has it until it has landed.
-        disk::append(&new.join("config"), b"[uploadpack]\n\tallowAnySHA1InWant = true\n")?;
+        disk::append(
+            &new.join("config"),
+            b"[uploadpack]\n\tallowAnySHA1InWant = true\n",
+        )?;
         disk::make_dirs(&new.join("info"))?;
         disk::write_synced(&new.join("info").join("exclude"), b".regatta/\n")?;
         disk::make_dirs(&new.join("regatta"))?;
@@ -90,42 +102,57 @@ impl GitAdapter {
 
     /// Updates the vault to the user's trunk and returns its tip.
     pub(crate) fn refresh_trunk(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
-        self.locks.with_lock(LockKey::Vault(repo.project.clone()), || {
-            let vault = self.vault_under_lock(repo)?;
-            let user = self.discover_at(&repo.path)?;
-            let tip = self.trunk_tip(&user, repo)?;
-            let before = self.find_object(&vault, TRUNK_REF)?;
-            if before.as_ref() == Some(&tip) {
-                return Ok(tip);
-            }
-            // Landed commits were made in this vault, so they need not be fetched back. The
-            // exception is a fetch that a power cut interrupted: it may have left a commit without
-            // its files, because git unpacks a few objects one by one and commits come first.
-            let begun = self.layout.fetch_marker(&vault);
-            if !begun.exists() && self.find_object(&vault, &format!("{tip}^{{commit}}"))?.is_some() {
+        self.locks
+            .with_lock(LockKey::Vault(repo.project.clone()), || {
+                let vault = self.vault_under_lock(repo)?;
+                let user = self.discover_at(&repo.path)?;
+                let tip = self.trunk_tip(&user, repo)?;
+                let before = self.find_object(&vault, TRUNK_REF)?;
+                if before.as_ref() == Some(&tip) {
+                    return Ok(tip);
+                }
+                // Landed commits were made in this vault, so they need not be fetched back. The
+                // exception is a fetch that a power cut interrupted: it may have left a commit
+                // without its files, because git unpacks a few objects one by one and commits come
+                // first.
+                let begun = self.layout.fetch_marker(&vault);
+                if !begun.exists()
+                    && self
+                        .find_object(&vault, &format!("{tip}^{{commit}}"))?
+                        .is_some()
+                {
+                    let keep = self.keep_rewritten_trunk(&vault, before.as_ref(), &tip)?;
+                    self.update_refs(&vault, format!("{keep}update {TRUNK_REF} {tip}\n"))?;
+                    return Ok(tip);
+                }
+                disk::write_synced(&begun, b"")?;
+                disk::sync_dir(begun.parent().unwrap_or(&vault))?;
+                self.fetch_trunk(&vault, &user.common_dir, repo)?;
+                disk::sync_objects(&vault)?;
+                disk::remove_tree(&begun)?;
+                // The trunk may have moved since, so the fetched commit counts.
+                let tip = self
+                    .find_object(&vault, TRUNK_REF)?
+                    .ok_or_else(|| errors::no_such_branch(&repo.trunk, &user.top))?;
                 let keep = self.keep_rewritten_trunk(&vault, before.as_ref(), &tip)?;
-                self.update_refs(&vault, format!("{keep}update {TRUNK_REF} {tip}\n"))?;
-                return Ok(tip);
-            }
-            disk::write_synced(&begun, b"")?;
-            disk::sync_dir(begun.parent().unwrap_or(&vault))?;
-            self.fetch_trunk(&vault, &user.common_dir, repo)?;
-            disk::sync_objects(&vault)?;
-            disk::remove_tree(&begun)?;
-            // The trunk may have moved since, so the fetched commit counts.
-            let tip = self.find_object(&vault, TRUNK_REF)?.ok_or_else(|| errors::no_such_branch(&repo.trunk, &user.top))?;
-            let keep = self.keep_rewritten_trunk(&vault, before.as_ref(), &tip)?;
-            if !keep.is_empty() {
-                self.update_refs(&vault, keep)?;
-            }
-            Ok(tip)
-        })
+                if !keep.is_empty() {
+                    self.update_refs(&vault, keep)?;
+                }
+                Ok(tip)
+            })
     }
 
     /// Returns the ref update that keeps the old trunk if somebody rewrote it, because landed
     /// commits are kept even if the user's trunk drops them (Q3).
-    fn keep_rewritten_trunk(&self, vault: &Path, before: Option<&CommitId>, tip: &CommitId) -> Result<String, GitError> {
-        let Some(before) = before else { return Ok(String::new()) };
+    fn keep_rewritten_trunk(
+        &self,
+        vault: &Path,
+        before: Option<&CommitId>,
+        tip: &CommitId,
+    ) -> Result<String, GitError> {
+        let Some(before) = before else {
+            return Ok(String::new());
+        };
         // The new trunk is usually a few commits ahead of the old one, which is found without a
         // process.
         let near = self.with_object_store(vault, |odb| {
@@ -155,15 +182,26 @@ impl GitAdapter {
             .map(drop)
             .map_err(|error| {
                 let grafts = [user.join("info/grafts"), user.join(".git/info/grafts")];
-                if grafts.iter().any(|file| file.exists()) { errors::grafted(user, &error) } else { error }
+                if grafts.iter().any(|file| file.exists()) {
+                    errors::grafted(user, &error)
+                } else {
+                    error
+                }
             })
     }
 
     /// Returns the vault with `commit` in it, after looking for the commit on the user's trunk if
     /// necessary.
-    pub(crate) fn vault_with(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<PathBuf, GitError> {
+    pub(crate) fn vault_with(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<PathBuf, GitError> {
         let vault = self.vault(repo)?;
-        let has = || self.find_object(&vault, &format!("{commit}^{{commit}}")).map(|it| it.is_some());
+        let has = || {
+            self.find_object(&vault, &format!("{commit}^{{commit}}"))
+                .map(|it| it.is_some())
+        };
         if !has()? {
             self.refresh_trunk(repo)?;
             if !has()? {
@@ -175,13 +213,22 @@ impl GitAdapter {
 
     /// Returns the object with this name in the vault, if any. The name is a full ref or an id that
     /// this crate made.
-    pub(crate) fn find_object(&self, vault: &Path, name: &str) -> Result<Option<CommitId>, GitError> {
+    pub(crate) fn find_object(
+        &self,
+        vault: &Path,
+        name: &str,
+    ) -> Result<Option<CommitId>, GitError> {
         self.with_object_store(vault, |odb| odb.find_object(name))
     }
 
     /// Returns the tree of a commit.
-    pub(crate) fn tree_of_commit(&self, vault: &Path, commit: &CommitId) -> Result<CommitId, GitError> {
-        self.with_object_store(vault, |odb| odb.commit(commit)).map(|it| it.tree)
+    pub(crate) fn tree_of_commit(
+        &self,
+        vault: &Path,
+        commit: &CommitId,
+    ) -> Result<CommitId, GitError> {
+        self.with_object_store(vault, |odb| odb.commit(commit))
+            .map(|it| it.tree)
     }
 
     /// Makes a commit that depends only on the arguments, and waits until it is on disk.
@@ -201,7 +248,11 @@ impl GitAdapter {
 
     /// Changes refs of the vault in one transaction, and waits until their names are on disk.
     pub(crate) fn update_refs(&self, vault: &Path, changes: String) -> Result<(), GitError> {
-        self.git.in_vault(vault, "update the vault's refs").args(["update-ref", "--stdin"]).input(changes.into()).run_expecting_success()?;
+        self.git
+            .in_vault(vault, "update the vault's refs")
+            .args(["update-ref", "--stdin"])
+            .input(changes.into())
+            .run_expecting_success()?;
         for folder in ["base", "keep", "dropped"] {
             let folder = vault.join("refs").join("regatta").join(folder);
             if folder.is_dir() {

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId};
-use regatta_engine::ports::git::{GitError, ReachabilityProof, ProjectRepo, Workspace};
+use regatta_engine::ports::git::{GitError, ProjectRepo, ReachabilityProof, Workspace};
 
 use crate::gitdir::{self, HeadTarget, SparseDirs};
 use crate::layout::LockKey;
@@ -35,42 +35,62 @@ impl GitAdapter {
         branch: &BranchName,
         base: impl Fn() -> Result<CommitId, GitError>,
     ) -> Result<Workspace, GitError> {
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let vault = self.vault(repo)?;
-            let path = self.layout.workspace(&repo.project, attempt);
-            if disk::is_real_dir(&path)
-                && let Some(base) = self.find_object(&vault, &base_ref(attempt))?
-            {
-                return Ok(Workspace { path, branch: branch.clone(), base, objects: Some(vault.join("objects")) });
-            }
-            self.move_aside(&path)?;
-            let sparse = SparseDirs::parse(&repo.workspace.sparse)?;
-            let base = base()?;
-            // The workspace is made under another name, and its base is recorded before the final
-            // rename, so that a directory with the final name is complete.
-            let new = disk::hidden_sibling(&path, ".new");
-            let index = self.layout.base_index(&repo.project, attempt);
-            self.delete_workspace_records(repo, attempt)?;
-            disk::remove_tree(&new)?;
-            disk::make_dirs(&self.layout.workspaces(&repo.project))?;
-            let tree = NewTree { vault: &vault, dir: &new, commit: &base, index: &index, sparse: sparse.as_ref() };
-            let head = HeadTarget::Branch { name: branch, trunk: &repo.trunk };
-            let warm = self.take_pooled(repo, sparse.as_ref(), &new, &index)?;
-            // If git cannot update the pooled workspace to the base, a fresh one is made.
-            if !(warm && self.fill_tree(&tree, &head).is_ok()) {
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let vault = self.vault(repo)?;
+                let path = self.layout.workspace(&repo.project, attempt);
+                if disk::is_real_dir(&path)
+                    && let Some(base) = self.find_object(&vault, &base_ref(attempt))?
+                {
+                    return Ok(Workspace {
+                        path,
+                        branch: branch.clone(),
+                        base,
+                        objects: Some(vault.join("objects")),
+                    });
+                }
+                self.move_aside(&path)?;
+                let sparse = SparseDirs::parse(&repo.workspace.sparse)?;
+                let base = base()?;
+                // The workspace is made under another name, and its base is recorded before the
+                // final rename, so that a directory with the final name is complete.
+                let new = disk::hidden_sibling(&path, ".new");
+                let index = self.layout.base_index(&repo.project, attempt);
+                self.delete_workspace_records(repo, attempt)?;
                 disk::remove_tree(&new)?;
-                disk::remove_tree(&index)?;
-                self.fill_tree(&tree, &head)?;
-            }
-            self.verify_isolation(&new)?;
-            self.check_out_submodules(repo, &tree)?;
-            // A file that a power cut emptied would look like the agent's own work.
-            disk::sync_file_system(&new)?;
-            self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
-            disk::rename_synced(&new, &path)?;
-            self.discard_measurement(repo);
-            Ok(Workspace { path, branch: branch.clone(), base, objects: Some(vault.join("objects")) })
-        })
+                disk::make_dirs(&self.layout.workspaces(&repo.project))?;
+                let tree = NewTree {
+                    vault: &vault,
+                    dir: &new,
+                    commit: &base,
+                    index: &index,
+                    sparse: sparse.as_ref(),
+                };
+                let head = HeadTarget::Branch {
+                    name: branch,
+                    trunk: &repo.trunk,
+                };
+                let warm = self.take_pooled(repo, sparse.as_ref(), &new, &index)?;
+                // If git cannot update the pooled workspace to the base, a fresh one is made.
+                if !(warm && self.fill_tree(&tree, &head).is_ok()) {
+                    disk::remove_tree(&new)?;
+                    disk::remove_tree(&index)?;
+                    self.fill_tree(&tree, &head)?;
+                }
+                self.verify_isolation(&new)?;
+                self.check_out_submodules(repo, &tree)?;
+                // A file that a power cut emptied would look like the agent's own work.
+                disk::sync_file_system(&new)?;
+                self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
+                disk::rename_synced(&new, &path)?;
+                self.discard_measurement(repo);
+                Ok(Workspace {
+                    path,
+                    branch: branch.clone(),
+                    base,
+                    objects: Some(vault.join("objects")),
+                })
+            })
     }
 
     /// Moves a directory away that has a workspace's name but no base in the vault, because it may
@@ -79,19 +99,31 @@ impl GitAdapter {
         if !disk::is_occupied(path) {
             return Ok(());
         }
-        let free =
-            (1..).map(|number: u32| disk::hidden_sibling(path, &format!(".aside-{number}"))).find(|it| !disk::is_occupied(it));
+        let free = (1..)
+            .map(|number: u32| disk::hidden_sibling(path, &format!(".aside-{number}")))
+            .find(|it| !disk::is_occupied(it));
         free.map_or(Ok(()), |aside| disk::rename_synced(path, &aside))
     }
 
     /// Fills the directory with the commit's files and a `.git` in which git commands work.
     /// Existing files, with an index that lists them, are only updated.
-    pub(crate) fn fill_tree(&self, tree: &NewTree<'_>, head: &HeadTarget<'_>) -> Result<(), GitError> {
-        let NewTree { vault, dir, commit, index, sparse } = *tree;
+    pub(crate) fn fill_tree(
+        &self,
+        tree: &NewTree<'_>,
+        head: &HeadTarget<'_>,
+    ) -> Result<(), GitError> {
+        let NewTree {
+            vault,
+            dir,
+            commit,
+            index,
+            sparse,
+        } = *tree;
         let git_dir = dir.join(".git");
         gitdir::make_git_dir(&git_dir, vault, commit, head, sparse)?;
         self.check_out(dir, &git_dir, index, commit)?;
-        disk::copy_index(index, &git_dir.join("index")).map_err(|cause| errors::io_error("copy", index, &cause))
+        disk::copy_index(index, &git_dir.join("index"))
+            .map_err(|cause| errors::io_error("copy", index, &cause))
     }
 
     /// Writes the files that differ from the commit, and records their times in Regatta's own
@@ -116,10 +148,18 @@ impl GitAdapter {
     }
 
     /// Removes the records about a workspace that does not exist.
-    fn delete_workspace_records(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<(), GitError> {
+    fn delete_workspace_records(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
         let (project, places) = (&repo.project, &self.layout);
         let foreign = places.foreign_list(project, attempt);
-        for note in [places.ready_marker(project, attempt), foreign.with_extension("foreign-new"), foreign] {
+        for note in [
+            places.ready_marker(project, attempt),
+            foreign.with_extension("foreign-new"),
+            foreign,
+        ] {
             disk::remove_tree(&note)?;
         }
         disk::remove_tree(&places.base_index(project, attempt))
@@ -127,48 +167,68 @@ impl GitAdapter {
 
     /// Checks that git, started in the workspace, finds the workspace and no repository above it.
     pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
-        let found = self.git.in_dir(dir, "verify the workspace's isolation").args([
-            "rev-parse",
-            "--path-format=absolute",
-            "--show-toplevel",
-            "--git-dir",
-            "--git-common-dir",
-        ]);
+        let found = self
+            .git
+            .in_dir(dir, "verify the workspace's isolation")
+            .args([
+                "rev-parse",
+                "--path-format=absolute",
+                "--show-toplevel",
+                "--git-dir",
+                "--git-common-dir",
+            ]);
         let found = found.run_expecting_success()?.stdout;
         let real = fs::canonicalize(dir).map_err(|cause| errors::io_error("find", dir, &cause))?;
         let git_dir = real.join(".git");
-        let wanted = [real.as_path(), &git_dir, &git_dir].map(|it| it.as_os_str().as_bytes()).join(&b'\n');
-        if found.trim_ascii_end() == wanted { Ok(()) } else { Err(errors::isolation_failed(dir)) }
+        let wanted = [real.as_path(), &git_dir, &git_dir]
+            .map(|it| it.as_os_str().as_bytes())
+            .join(&b'\n');
+        if found.trim_ascii_end() == wanted {
+            Ok(())
+        } else {
+            Err(errors::isolation_failed(dir))
+        }
     }
 
     /// Removes a workspace, or puts it into the pool.
-    pub(crate) fn destroy_workspace(&self, proof: &ReachabilityProof, repo: &ProjectRepo) -> Result<(), GitError> {
+    pub(crate) fn destroy_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
         let attempt = proof.attempt();
-        self.locks.with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
-            let path = self.layout.workspace(&repo.project, attempt);
-            let [gone, new, part] = [".gone", ".new", ".copy"].map(|suffix| disk::hidden_sibling(&path, suffix));
-            disk::remove_tree(&gone)?;
-            let vault = self.layout.vault(&repo.project);
-            let base = if vault.is_dir() { self.find_object(&vault, &base_ref(attempt))? } else { None };
-            if disk::is_occupied(&path) {
-                // Without its name the directory is no workspace any more, however long its removal
-                // takes.
-                disk::rename_synced(&path, &gone)?;
-                if let Some(base) = &base {
-                    // Pooling is only an optimisation, so its failure must not prevent the removal.
-                    let _warm_or_not = self.pool_workspace(repo, attempt, &gone, base);
+        self.locks
+            .with_lock(LockKey::Attempt(repo.project.clone(), attempt), || {
+                let path = self.layout.workspace(&repo.project, attempt);
+                let [gone, new, part] =
+                    [".gone", ".new", ".copy"].map(|suffix| disk::hidden_sibling(&path, suffix));
+                disk::remove_tree(&gone)?;
+                let vault = self.layout.vault(&repo.project);
+                let base = if vault.is_dir() {
+                    self.find_object(&vault, &base_ref(attempt))?
+                } else {
+                    None
+                };
+                if disk::is_occupied(&path) {
+                    // Without its name the directory is no workspace any more, however long its
+                    // removal takes.
+                    disk::rename_synced(&path, &gone)?;
+                    if let Some(base) = &base {
+                        // Pooling is only an optimisation, so its failure must not prevent the
+                        // removal.
+                        let _warm_or_not = self.pool_workspace(repo, attempt, &gone, base);
+                    }
                 }
-            }
-            for rest in [gone, new, part] {
-                disk::remove_tree(&rest)?;
-            }
-            self.delete_workspace_records(repo, attempt)?;
-            self.discard_measurement(repo);
-            if base.is_some() {
-                self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
-                self.delete_fixup_ref(&vault, attempt)?;
-            }
-            Ok(())
-        })
+                for rest in [gone, new, part] {
+                    disk::remove_tree(&rest)?;
+                }
+                self.delete_workspace_records(repo, attempt)?;
+                self.discard_measurement(repo);
+                if base.is_some() {
+                    self.update_refs(&vault, format!("delete {}\n", base_ref(attempt)))?;
+                    self.delete_fixup_ref(&vault, attempt)?;
+                }
+                Ok(())
+            })
     }
 }

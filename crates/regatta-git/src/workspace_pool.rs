@@ -48,8 +48,10 @@ struct TrackedPaths {
 impl TrackedPaths {
     /// Collects the entries of `ls-files -t`, without those that are not checked out.
     fn from_index_entries(entries: &[Vec<u8>]) -> TrackedPaths {
-        let files: HashSet<Vec<u8>> =
-            entries.iter().filter_map(|it| it.strip_prefix(b"H ").map(<[u8]>::to_vec)).collect();
+        let files: HashSet<Vec<u8>> = entries
+            .iter()
+            .filter_map(|it| it.strip_prefix(b"H ").map(<[u8]>::to_vec))
+            .collect();
         let mut dirs = HashSet::new();
         for file in &files {
             let mut rest = file.as_slice();
@@ -67,34 +69,57 @@ impl TrackedPaths {
 impl GitAdapter {
     /// Runs `work` on a project's pool while nobody else uses it, after removing leftovers of a
     /// crash.
-    fn with_pool<T>(&self, repo: &ProjectRepo, work: impl FnOnce(&Path) -> Result<T, GitError>) -> Result<T, GitError> {
-        self.locks.with_lock(LockKey::Pool(repo.project.clone()), || {
-            let pool = self.layout.pool(&repo.project);
-            let seen = || self.pool_state.cleaned_projects.lock().unwrap_or_else(PoisonError::into_inner);
-            if !seen().contains(&repo.project) {
-                for entry in dir_entries(&pool)? {
-                    if !is_pooled(&entry) {
-                        disk::remove_tree(&entry)?;
+    fn with_pool<T>(
+        &self,
+        repo: &ProjectRepo,
+        work: impl FnOnce(&Path) -> Result<T, GitError>,
+    ) -> Result<T, GitError> {
+        self.locks
+            .with_lock(LockKey::Pool(repo.project.clone()), || {
+                let pool = self.layout.pool(&repo.project);
+                let seen = || {
+                    self.pool_state
+                        .cleaned_projects
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                };
+                if !seen().contains(&repo.project) {
+                    for entry in dir_entries(&pool)? {
+                        if !is_pooled(&entry) {
+                            disk::remove_tree(&entry)?;
+                        }
                     }
+                    seen().insert(repo.project.clone());
                 }
-                seen().insert(repo.project.clone());
-            }
-            work(&pool)
-        })
+                work(&pool)
+            })
     }
 
     /// Puts the finished workspace in `gone` into the pool, if there is room. Otherwise leaves it
     /// where it is.
-    pub(crate) fn pool_workspace(&self, repo: &ProjectRepo, attempt: AttemptId, gone: &Path, base: &CommitId) -> Result<(), GitError> {
+    pub(crate) fn pool_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        gone: &Path,
+        base: &CommitId,
+    ) -> Result<(), GitError> {
         let index = self.layout.base_index(&repo.project, attempt);
         let most = repo.workspace.pool as usize;
         let room = |pool: &Path| Ok(pooled_workspaces(pool)?.len() < most);
-        if most == 0 || !index.is_file() || !disk::is_real_dir(gone) || !self.with_pool(repo, room)? {
+        if most == 0
+            || !index.is_file()
+            || !disk::is_real_dir(gone)
+            || !self.with_pool(repo, room)?
+        {
             return Ok(());
         }
         let sparse = SparseDirs::parse(&repo.workspace.sparse)?;
         let pool = self.layout.pool(&repo.project);
-        let (name, making) = (pool.join(attempt.to_string()), pool.join(format!(".{attempt}.new")));
+        let (name, making) = (
+            pool.join(attempt.to_string()),
+            pool.join(format!(".{attempt}.new")),
+        );
         disk::remove_tree(&making)?;
         disk::make_dirs(&making)?;
         let made = || {
@@ -104,7 +129,10 @@ impl GitAdapter {
             if !self.reset_tree(repo, &tree, &kept, base, sparse.as_ref())? {
                 return Ok(());
             }
-            disk::write_synced(&making.join("sparse"), SparseDirs::fingerprint(sparse.as_ref()).as_bytes())?;
+            disk::write_synced(
+                &making.join("sparse"),
+                SparseDirs::fingerprint(sparse.as_ref()).as_bytes(),
+            )?;
             disk::sync_file_system(&making)?;
             self.with_pool(repo, |pool| {
                 if pooled_workspaces(pool)?.len() >= most || disk::is_occupied(&name) {
@@ -128,14 +156,24 @@ impl GitAdapter {
         sparse: Option<&SparseDirs>,
     ) -> Result<bool, GitError> {
         let vault = self.vault(repo)?;
-        let list = self.git.in_vault(&vault, "list the base's files").index(index).args(["ls-files", "-t", "-z"]);
+        let list = self
+            .git
+            .in_vault(&vault, "list the base's files")
+            .index(index)
+            .args(["ls-files", "-t", "-z"]);
         let tracked = TrackedPaths::from_index_entries(&list.run_for_list()?);
         if !delete_untracked(tree, &tracked)? {
             return Ok(false);
         }
         // A temporary git directory, so that git knows the files that are not checked out.
         let git_dir = tree.join(".git");
-        crate::gitdir::make_git_dir(&git_dir, &vault, base, &crate::gitdir::HeadTarget::Detached, sparse)?;
+        crate::gitdir::make_git_dir(
+            &git_dir,
+            &vault,
+            base,
+            &crate::gitdir::HeadTarget::Detached,
+            sparse,
+        )?;
         self.check_out(tree, &git_dir, index, base)?;
         disk::remove_tree(&git_dir)?;
         Ok(true)
@@ -166,8 +204,11 @@ impl GitAdapter {
             }
             Ok(None)
         })?;
-        let Some(taking) = taken else { return Ok(false) };
-        let moved = disk::rename_synced(&taking.join("index"), index).and_then(|()| disk::rename_synced(&taking.join("tree"), dir));
+        let Some(taking) = taken else {
+            return Ok(false);
+        };
+        let moved = disk::rename_synced(&taking.join("index"), index)
+            .and_then(|()| disk::rename_synced(&taking.join("tree"), dir));
         disk::remove_tree(&taking)?;
         // If the pooled workspace is incomplete, the caller makes a fresh one.
         Ok(moved.is_ok())
@@ -176,7 +217,12 @@ impl GitAdapter {
     /// Measures the disk space, but spends at most a twentieth of the time on it, because there may
     /// be millions of files.
     pub(crate) fn measure_disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
-        let seen = || self.pool_state.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = || {
+            self.pool_state
+                .measured
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
         if let Some((at, took, used)) = seen().get(&repo.project).copied()
             && at.elapsed() < took * 20
         {
@@ -185,14 +231,24 @@ impl GitAdapter {
         let began = Instant::now();
         let live = disk::disk_size(&self.layout.workspaces(&repo.project));
         let pooled = self.with_pool(repo, |pool| Ok(disk::disk_size(pool)))?;
-        let used = DiskUse { live_bytes: live, pooled_bytes: pooled };
-        seen().insert(repo.project.clone(), (Instant::now(), began.elapsed(), used));
+        let used = DiskUse {
+            live_bytes: live,
+            pooled_bytes: pooled,
+        };
+        seen().insert(
+            repo.project.clone(),
+            (Instant::now(), began.elapsed(), used),
+        );
         Ok(used)
     }
 
     /// Discards the last measurement, because a workspace was added or removed.
     pub(crate) fn discard_measurement(&self, repo: &ProjectRepo) {
-        self.pool_state.measured.lock().unwrap_or_else(PoisonError::into_inner).remove(&repo.project);
+        self.pool_state
+            .measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&repo.project);
     }
 
     /// Removes the oldest pooled workspaces until the pool takes at most `most` bytes.
@@ -219,7 +275,9 @@ impl GitAdapter {
 /// Returns the entries of a directory, or none if it does not exist.
 fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
-        Ok(found) => found.map(|it| it.map(|it| it.path())).collect::<Result<_, _>>(),
+        Ok(found) => found
+            .map(|it| it.map(|it| it.path()))
+            .collect::<Result<_, _>>(),
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(cause) => Err(cause),
     }
@@ -236,7 +294,10 @@ fn is_pooled(path: &Path) -> bool {
 
 /// Returns the pooled workspaces, oldest first.
 fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let mut found: Vec<_> = dir_entries(pool)?.into_iter().filter(|it| is_pooled(it)).collect();
+    let mut found: Vec<_> = dir_entries(pool)?
+        .into_iter()
+        .filter(|it| is_pooled(it))
+        .collect();
     found.sort_by_key(|it| attempt_of_dir(it));
     Ok(found)
 }
@@ -251,7 +312,11 @@ fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitErro
     while let Some(inner) = left.pop() {
         let dir = tree.join(OsStr::from_bytes(&inner));
         let failed = |cause: std::io::Error| errors::io_error("clean", &dir, &cause);
-        let mode = fs::symlink_metadata(&dir).map_err(failed)?.permissions().mode() & 0o7777;
+        let mode = fs::symlink_metadata(&dir)
+            .map_err(failed)?
+            .permissions()
+            .mode()
+            & 0o7777;
         if mode != ordinary {
             fs::set_permissions(&dir, fs::Permissions::from_mode(ordinary)).map_err(failed)?;
         }
@@ -268,7 +333,10 @@ fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitErro
             let is_dir = entry.file_type().map_err(failed)?.is_dir();
             if is_dir && tracked.dirs.contains(&path) {
                 left.push(path);
-            } else if is_dir || !tracked.files.contains(&path) || has_unusual_metadata(&entry, ordinary) {
+            } else if is_dir
+                || !tracked.files.contains(&path)
+                || has_unusual_metadata(&entry, ordinary)
+            {
                 disk::remove_tree(&entry.path())?;
             }
         }
@@ -281,7 +349,10 @@ fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
     let probe = tree.with_file_name("probe");
     disk::remove_tree(&probe)?;
     disk::make_dirs(&probe)?;
-    let mode = fs::metadata(&probe).map_err(|cause| errors::io_error("look at", &probe, &cause))?.permissions().mode();
+    let mode = fs::metadata(&probe)
+        .map_err(|cause| errors::io_error("look at", &probe, &cause))?
+        .permissions()
+        .mode();
     disk::remove_tree(&probe)?;
     Ok(mode & 0o7777)
 }
@@ -289,7 +360,9 @@ fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
 /// Returns whether a tracked file has a second link, an unusual mode or extended attributes. Git
 /// compares times in seconds, so it misses such a change of a file in the file's first second.
 fn has_unusual_metadata(entry: &fs::DirEntry, ordinary: u32) -> bool {
-    let Ok(found) = entry.metadata() else { return true };
+    let Ok(found) = entry.metadata() else {
+        return true;
+    };
     if found.is_symlink() {
         return found.nlink() != 1;
     }
@@ -303,7 +376,9 @@ fn has_unusual_metadata(entry: &fs::DirEntry, ordinary: u32) -> bool {
 fn has_extended_attributes(path: &Path) -> bool {
     let mut names = [0u8; 4096];
     match rustix::fs::llistxattr(path, &mut names) {
-        Ok(length) => names[..length].split(|it| *it == 0).any(|it| !it.is_empty() && !it.starts_with(b"security.")),
+        Ok(length) => names[..length]
+            .split(|it| *it == 0)
+            .any(|it| !it.is_empty() && !it.starts_with(b"security.")),
         // A file system without support has no attributes. A list too long to read is suspicious.
         Err(error) => error != rustix::io::Errno::NOTSUP,
     }

@@ -30,7 +30,11 @@ pub(crate) enum AttachmentSources {
 }
 
 /// Copies files into the store, in order.
-pub(crate) fn store_files(data_dir: &Path, reach: &AttachmentSources, paths: &[String]) -> Result<Vec<Attachment>, Problem> {
+pub(crate) fn store_files(
+    data_dir: &Path,
+    reach: &AttachmentSources,
+    paths: &[String],
+) -> Result<Vec<Attachment>, Problem> {
     if paths.len() > MAX_ATTACHMENTS {
         return Err(Problem::new(
             400,
@@ -39,14 +43,31 @@ pub(crate) fn store_files(data_dir: &Path, reach: &AttachmentSources, paths: &[S
             "send the others with another message",
         ));
     }
-    paths.iter().map(|it| store_file(data_dir, reach, it)).collect()
+    paths
+        .iter()
+        .map(|it| store_file(data_dir, reach, it))
+        .collect()
 }
 
-fn store_file(data_dir: &Path, reach: &AttachmentSources, path: &str) -> Result<Attachment, Problem> {
-    let bad = |what: String| Problem::new(422, "bad_attachment", what, "attach a file of your own, of at most 4 MiB");
+fn store_file(
+    data_dir: &Path,
+    reach: &AttachmentSources,
+    path: &str,
+) -> Result<Attachment, Problem> {
+    let bad = |what: String| {
+        Problem::new(
+            422,
+            "bad_attachment",
+            what,
+            "attach a file of your own, of at most 4 MiB",
+        )
+    };
     let shown: String = path.chars().take(200).collect();
-    let file = open_source(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
-    let meta = file.metadata().map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    let file =
+        open_source(reach, path).map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
+    let meta = file
+        .metadata()
+        .map_err(|it| bad(format!("{shown} cannot be attached: {it}")))?;
     if !meta.is_file() {
         return Err(bad(format!("{shown} is not a file")));
     }
@@ -54,15 +75,33 @@ fn store_file(data_dir: &Path, reach: &AttachmentSources, path: &str) -> Result<
     let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|it| bad(format!("{shown} cannot be read: {it}")))?;
     if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
-        return Err(bad(format!("{shown} is larger than {} MiB", MAX_ATTACHMENT_BYTES / (1024 * 1024))));
+        return Err(bad(format!(
+            "{shown} is larger than {} MiB",
+            MAX_ATTACHMENT_BYTES / (1024 * 1024)
+        )));
     }
     let sha256 = sha256_hex(&bytes);
     store_bytes(data_dir, &sha256, &bytes).map_err(|it| {
-        Problem::new(507, "io", format!("{shown} could not be stored: {it}"), "see what is wrong: regatta doctor")
+        Problem::new(
+            507,
+            "io",
+            format!("{shown} could not be stored: {it}"),
+            "see what is wrong: regatta doctor",
+        )
     })?;
-    let name = Path::new(path).file_name().map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
-    let name = name.chars().filter(|it| !it.is_control()).take(200).collect();
-    Ok(Attachment { name, bytes: bytes.len() as u64, sha256 })
+    let name = Path::new(path)
+        .file_name()
+        .map_or_else(|| "file".into(), |it| it.to_string_lossy().into_owned());
+    let name = name
+        .chars()
+        .filter(|it| !it.is_control())
+        .take(200)
+        .collect();
+    Ok(Attachment {
+        name,
+        bytes: bytes.len() as u64,
+        sha256,
+    })
 }
 
 /// Opens a path without waiting for the writer of a pipe, and without acquiring a terminal.
@@ -79,14 +118,26 @@ fn open_source(reach: &AttachmentSources, path: &str) -> std::io::Result<File> {
         // Links in the directory's own path belong to the user. Below it no link may lead outside.
         let place = place.canonicalize()?;
         let path = Path::new(path);
-        let below = if path.is_absolute() { path.strip_prefix(&place).ok() } else { Some(path) };
-        let Some(below) = below.filter(|it| !it.as_os_str().is_empty()) else { continue };
-        let dir = rustix::fs::open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let below = if path.is_absolute() {
+            path.strip_prefix(&place).ok()
+        } else {
+            Some(path)
+        };
+        let Some(below) = below.filter(|it| !it.as_os_str().is_empty()) else {
+            continue;
+        };
+        let dir = rustix::fs::open(
+            &place,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&dir, below, flags, Mode::empty(), resolve) {
             Ok(file) => return Ok(file.into()),
             Err(rustix::io::Errno::XDEV) => {
-                why = std::io::Error::other("it leads outside the directories that the caller may read")
+                why = std::io::Error::other(
+                    "it leads outside the directories that the caller may read",
+                )
             }
             Err(error) => why = error.into(),
         }
@@ -95,11 +146,17 @@ fn open_source(reach: &AttachmentSources, path: &str) -> std::io::Result<File> {
 }
 
 fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|it| format!("{it:02x}")).collect()
+    Sha256::digest(bytes)
+        .iter()
+        .map(|it| format!("{it:02x}"))
+        .collect()
 }
 
 fn stored_path(data_dir: &Path, sha256: &str) -> PathBuf {
-    data_dir.join(ATTACHMENTS_DIR).join(&sha256[..2]).join(&sha256[2..])
+    data_dir
+        .join(ATTACHMENTS_DIR)
+        .join(&sha256[..2])
+        .join(&sha256[2..])
 }
 
 /// Stores bytes under their hash, completely or not at all (D8).
@@ -109,11 +166,18 @@ fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<(
         return Ok(());
     }
     let dir = path.parent().unwrap_or(data_dir);
-    std::fs::DirBuilder::new().recursive(true).mode_private().create(dir)?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode_private()
+        .create(dir)?;
     // Two callers that attach the same file at once must not write to one temporary file.
     let nth = TEMPORARY_COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{nth}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&temporary, &path)?;
@@ -124,11 +188,19 @@ static TEMPORARY_COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::Atom
 
 /// Reads a stored attachment.
 pub(crate) fn read_stored(data_dir: &Path, it: &Attachment) -> Result<Vec<u8>, Problem> {
-    let gone = |what: String| Problem::new(500, "attachment_lost", what, "ask its sender to send it again");
+    let gone = |what: String| {
+        Problem::new(
+            500,
+            "attachment_lost",
+            what,
+            "ask its sender to send it again",
+        )
+    };
     if it.sha256.len() != 64 || !it.sha256.bytes().all(|it| it.is_ascii_hexdigit()) {
         return Err(gone(format!("{} has no valid hash", it.name)));
     }
-    let bytes = std::fs::read(stored_path(data_dir, &it.sha256)).map_err(|error| gone(format!("{}: {error}", it.name)))?;
+    let bytes = std::fs::read(stored_path(data_dir, &it.sha256))
+        .map_err(|error| gone(format!("{}: {error}", it.name)))?;
     if sha256_hex(&bytes) != it.sha256 {
         return Err(gone(format!("the stored copy of {} is damaged", it.name)));
     }
@@ -169,15 +241,47 @@ mod tests {
         let whole = work.canonicalize().unwrap().join("sub/a.txt");
         for good in ["sub/a.txt", "in", whole.to_str().unwrap()] {
             let found = attach(good).unwrap().remove(0);
-            assert_eq!((found.bytes, read_stored(data.path(), &found).unwrap()), (5, b"hello".to_vec()), "{good}");
+            assert_eq!(
+                (found.bytes, read_stored(data.path(), &found).unwrap()),
+                (5, b"hello".to_vec()),
+                "{good}"
+            );
         }
         let outside = home.path().join("secret");
         let outside = outside.to_str().unwrap();
-        for bad in ["out", "up/secret", "../secret", outside, "sub", "", ".", "magic/0", "nothing", "/etc/passwd"] {
+        for bad in [
+            "out",
+            "up/secret",
+            "../secret",
+            outside,
+            "sub",
+            "",
+            ".",
+            "magic/0",
+            "nothing",
+            "/etc/passwd",
+        ] {
             assert_eq!(attach(bad).unwrap_err().code, "bad_attachment", "{bad}");
         }
-        assert_eq!(store_files(data.path(), &AttachmentSources::Everywhere, &[outside.to_owned()]).unwrap()[0].name, "secret");
-        assert!(store_files(data.path(), &AttachmentSources::Everywhere, &["work/sub/a.txt".into()]).is_err(), "a relative path is refused here");
+        assert_eq!(
+            store_files(
+                data.path(),
+                &AttachmentSources::Everywhere,
+                &[outside.to_owned()]
+            )
+            .unwrap()[0]
+                .name,
+            "secret"
+        );
+        assert!(
+            store_files(
+                data.path(),
+                &AttachmentSources::Everywhere,
+                &["work/sub/a.txt".into()]
+            )
+            .is_err(),
+            "a relative path is refused here"
+        );
     }
 
     #[test]
@@ -185,18 +289,40 @@ mod tests {
         let (data, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let reach = AttachmentSources::Within(vec![home.path().to_owned()]);
         let write = |name: &str, size: u64| {
-            File::create(home.path().join(name)).unwrap().set_len(size).unwrap();
+            File::create(home.path().join(name))
+                .unwrap()
+                .set_len(size)
+                .unwrap();
             store_files(data.path(), &reach, &[name.to_owned()])
         };
         assert!(write("most", MAX_ATTACHMENT_BYTES).is_ok());
-        assert_eq!(write("more", MAX_ATTACHMENT_BYTES + 1).unwrap_err().code, "bad_attachment");
+        assert_eq!(
+            write("more", MAX_ATTACHMENT_BYTES + 1).unwrap_err().code,
+            "bad_attachment"
+        );
         // A pipe without a writer does not block.
-        rustix::fs::mkfifoat(rustix::fs::CWD, home.path().join("pipe"), Mode::from_raw_mode(0o600)).unwrap();
-        assert_eq!(store_files(data.path(), &reach, &["pipe".into()]).unwrap_err().code, "bad_attachment");
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            home.path().join("pipe"),
+            Mode::from_raw_mode(0o600),
+        )
+        .unwrap();
+        assert_eq!(
+            store_files(data.path(), &reach, &["pipe".into()])
+                .unwrap_err()
+                .code,
+            "bad_attachment"
+        );
         let many = vec!["most".to_owned(); MAX_ATTACHMENTS + 1];
-        assert_eq!(store_files(data.path(), &reach, &many).unwrap_err().code, "too_many");
+        assert_eq!(
+            store_files(data.path(), &reach, &many).unwrap_err().code,
+            "too_many"
+        );
         let kept = write("small", 3).unwrap().remove(0);
         std::fs::write(stored_path(data.path(), &kept.sha256), "xyz").unwrap();
-        assert_eq!(read_stored(data.path(), &kept).unwrap_err().code, "attachment_lost");
+        assert_eq!(
+            read_stored(data.path(), &kept).unwrap_err().code,
+            "attachment_lost"
+        );
     }
 }

@@ -4,8 +4,8 @@
 //! of the caller, and also the refused writes. It is an append-only file beside the store,
 //! `audit.jsonl`. A line is written before its caller is answered, so every acknowledged write is
 //! in the log, however the daemon ends. Lines of callers that are answered together are written
-//! together. The file is synchronised to disk within [`SYNC_INTERVAL`]: only a crash of the whole machine
-//! can lose the lines of that moment, and the store still has their changes. Full files are
+//! together. The file is synchronised to disk within [`SYNC_INTERVAL`]: only a crash of the whole
+//! machine can lose the lines of that moment, and the store still has their changes. Full files are
 //! rotated, and the oldest is deleted when there are too many.
 //!
 //! The log is not in the store, because a refused write would cost a transaction each, and because
@@ -72,9 +72,21 @@ impl AuditLog {
             file.write_all(b"\n")?;
             size += 1;
         }
-        let open =
-            Mutex::new(OpenFile { file: Arc::new(file), size_bytes: size, last_number: last, last_written: last, unwritten: Vec::new(), did_last_write_fail: false });
-        Ok(AuditLog { path, max_file_bytes: largest, open_file: open, lost_lines: AtomicU64::new(0), sync_needed: Notify::new() })
+        let open = Mutex::new(OpenFile {
+            file: Arc::new(file),
+            size_bytes: size,
+            last_number: last,
+            last_written: last,
+            unwritten: Vec::new(),
+            did_last_write_fail: false,
+        });
+        Ok(AuditLog {
+            path,
+            max_file_bytes: largest,
+            open_file: open,
+            lost_lines: AtomicU64::new(0),
+            sync_needed: Notify::new(),
+        })
     }
 
     /// Synchronises written lines to disk until the daemon ends.
@@ -92,7 +104,9 @@ impl AuditLog {
         let file = self.lock().file.clone();
         match tokio::task::spawn_blocking(move || file.sync_data()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!("could not synchronise the audit log to disk: {error}"),
+            Ok(Err(error)) => {
+                tracing::error!("could not synchronise the audit log to disk: {error}")
+            }
             Err(error) => tracing::error!("could not synchronise the audit log to disk: {error}"),
         }
     }
@@ -144,7 +158,8 @@ impl AuditLog {
                 open.did_last_write_fail = false;
             }
             Err(error) => {
-                self.lost_lines.fetch_add(open.last_number - open.last_written, Relaxed);
+                self.lost_lines
+                    .fetch_add(open.last_number - open.last_written, Relaxed);
                 if !open.did_last_write_fail {
                     tracing::error!("could not write the audit log: {error}");
                 }
@@ -169,13 +184,18 @@ impl AuditLog {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, OpenFile> {
-        self.open_file.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open_file
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rotate(&self, open: &mut OpenFile) -> io::Result<()> {
         open.file.sync_all()?;
         for nth in (1..MAX_ROTATED_FILES).rev() {
-            match std::fs::rename(rotated_path(&self.path, nth), rotated_path(&self.path, nth + 1)) {
+            match std::fs::rename(
+                rotated_path(&self.path, nth),
+                rotated_path(&self.path, nth + 1),
+            ) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
@@ -195,19 +215,27 @@ impl AuditLog {
     pub(crate) fn read(&self, ask: &input::AuditQuery) -> io::Result<Vec<AuditLineView>> {
         let limit = ask.limit.clamp(1, MAX_PAGE_LINES);
         let fits = |it: &AuditLineView| {
-            ask.by.as_ref().is_none_or(|by| it.by == *by || it.token == *by)
+            ask.by
+                .as_ref()
+                .is_none_or(|by| it.by == *by || it.token == *by)
                 && ask.verb.as_ref().is_none_or(|verb| it.verb == *verb)
-                && ask.about.as_ref().is_none_or(|about| it.about.as_ref() == Some(about))
+                && ask
+                    .about
+                    .as_ref()
+                    .is_none_or(|about| it.about.as_ref() == Some(about))
         };
         let mut found = std::collections::VecDeque::new();
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // rotated in the meantime
+                // rotated in the meantime
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
             for line in BufReader::new(file).split(b'\n') {
-                let Ok(line) = serde_json::from_slice::<AuditLineView>(&line?) else { continue };
+                let Ok(line) = serde_json::from_slice::<AuditLineView>(&line?) else {
+                    continue;
+                };
                 match ask.after {
                     Some(after) if line.n <= after => {}
                     _ if !fits(&line) => {}
@@ -231,7 +259,10 @@ impl AuditLog {
 
     /// Returns the paths of all files, oldest first.
     fn all_files(&self) -> impl Iterator<Item = PathBuf> {
-        let old: Vec<PathBuf> = (1..=MAX_ROTATED_FILES).rev().map(|nth| rotated_path(&self.path, nth)).collect();
+        let old: Vec<PathBuf> = (1..=MAX_ROTATED_FILES)
+            .rev()
+            .map(|nth| rotated_path(&self.path, nth))
+            .collect();
         old.into_iter().chain([self.path.clone()])
     }
 }
@@ -241,7 +272,11 @@ fn rotated_path(path: &Path, nth: usize) -> PathBuf {
 }
 
 fn open_for_append(path: &Path) -> io::Result<File> {
-    std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
 }
 
 fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
@@ -264,7 +299,10 @@ fn last_number(path: &Path) -> io::Result<u64> {
     let mut tail = Vec::new();
     file.read_to_end(&mut tail)?;
     let read = |it: &[u8]| serde_json::from_slice::<AuditLineView>(it).ok();
-    Ok(tail.rsplit(|it| *it == b'\n').find_map(read).map_or(0, |it| it.n))
+    Ok(tail
+        .rsplit(|it| *it == b'\n')
+        .find_map(read)
+        .map_or(0, |it| it.n))
 }
 
 /// Returns the subject of a call from its input, but never its text, which may contain anything.
@@ -295,7 +333,11 @@ pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
     let rest = [it.agent, it.scope, it.channel, it.uris, it.project, it.path];
     let text = match work.into_iter().chain(rest).find(|it| !it.is_null())? {
         Value::String(it) => it,
-        Value::Array(it) => it.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(" "),
+        Value::Array(it) => it
+            .iter()
+            .filter_map(|it| it.as_str())
+            .collect::<Vec<_>>()
+            .join(" "),
         other => other.to_string(),
     };
     Some(text.chars().take(120).collect())
@@ -323,7 +365,13 @@ mod tests {
     }
 
     fn audit_query() -> input::AuditQuery {
-        input::AuditQuery { after: None, limit: 50, by: None, verb: None, about: None }
+        input::AuditQuery {
+            after: None,
+            limit: 50,
+            by: None,
+            verb: None,
+            about: None,
+        }
     }
 
     /// Lines are numbered consecutively across rotated files and restarts, and the oldest files are
@@ -337,17 +385,54 @@ mod tests {
         (0..10).for_each(|_| log.append_now(audit_line("task.add")));
         let again = small();
         (0..10).for_each(|_| again.append_now(audit_line("land")));
-        let numbers: Vec<u64> = again.read(&audit_query()).unwrap().iter().map(|it| it.n).collect();
+        let numbers: Vec<u64> = again
+            .read(&audit_query())
+            .unwrap()
+            .iter()
+            .map(|it| it.n)
+            .collect();
         assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
         assert!(rotated_path(&path, 1).exists(), "the file was rotated");
-        let after = again.read(&input::AuditQuery { after: Some(12), limit: 3, ..audit_query() }).unwrap();
-        assert_eq!(after.iter().map(|it| it.n).collect::<Vec<_>>(), [13, 14, 15]);
-        let landed = again.read(&input::AuditQuery { verb: Some("land".into()), limit: 2, ..audit_query() }).unwrap();
+        let after = again
+            .read(&input::AuditQuery {
+                after: Some(12),
+                limit: 3,
+                ..audit_query()
+            })
+            .unwrap();
+        assert_eq!(
+            after.iter().map(|it| it.n).collect::<Vec<_>>(),
+            [13, 14, 15]
+        );
+        let landed = again
+            .read(&input::AuditQuery {
+                verb: Some("land".into()),
+                limit: 2,
+                ..audit_query()
+            })
+            .unwrap();
         assert_eq!(landed.iter().map(|it| it.n).collect::<Vec<_>>(), [19, 20]);
-        assert_eq!(again.read(&input::AuditQuery { by: Some("eve".into()), ..audit_query() }).unwrap(), vec![]);
+        assert_eq!(
+            again
+                .read(&input::AuditQuery {
+                    by: Some("eve".into()),
+                    ..audit_query()
+                })
+                .unwrap(),
+            vec![]
+        );
         (0..200).for_each(|_| again.append_now(audit_line("task.add")));
-        let left = again.read(&input::AuditQuery { limit: 10_000, ..audit_query() }).unwrap();
-        assert!(left.len() < 100 && left.last().unwrap().n == 220, "{}", left.len());
+        let left = again
+            .read(&input::AuditQuery {
+                limit: 10_000,
+                ..audit_query()
+            })
+            .unwrap();
+        assert!(
+            left.len() < 100 && left.last().unwrap().n == 220,
+            "{}",
+            left.len()
+        );
         assert!(std::fs::read_dir(dir.path()).unwrap().count() <= MAX_ROTATED_FILES + 1);
     }
 
@@ -356,24 +441,52 @@ mod tests {
     fn d8_a_truncated_audit_line_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.jsonl");
-        AuditLog::open(dir.path()).unwrap().append_now(audit_line("task.add"));
+        AuditLog::open(dir.path())
+            .unwrap()
+            .append_now(audit_line("task.add"));
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&whole[..], &whole[..whole.len() / 2]].concat()).unwrap();
         let log = AuditLog::open(dir.path()).unwrap();
         log.append_now(audit_line("land"));
         let read = log.read(&audit_query()).unwrap();
-        assert_eq!(read.iter().map(|it| (it.n, it.verb.as_str())).collect::<Vec<_>>(), [(1, "task.add"), (2, "land")]);
+        assert_eq!(
+            read.iter()
+                .map(|it| (it.n, it.verb.as_str()))
+                .collect::<Vec<_>>(),
+            [(1, "task.add"), (2, "land")]
+        );
         assert_eq!(log.write_failures(), (0, false));
     }
 
     #[test]
     fn subject_of_a_call_is_read_from_its_ids_and_never_from_its_text() {
         let of = |it: serde_json::Value| subject_of(it.to_string().as_bytes());
-        assert_eq!(of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(), Some("T7"));
-        assert_eq!(of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(), Some("file://a file://b"));
-        assert_eq!(of(serde_json::json!({ "text": "secret", "subject": "secret" })), None);
-        assert_eq!(of(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(), Some(r#"{"a":1}"#));
-        assert_eq!((of(serde_json::json!(["secret"])), of(serde_json::json!("secret"))), (None, None));
-        assert_eq!((subject_of(b""), subject_of(b" {"), subject_of(b"\xff")), (None, None, None));
+        assert_eq!(
+            of(serde_json::json!({ "task": "T7", "text": "secret" })).as_deref(),
+            Some("T7")
+        );
+        assert_eq!(
+            of(serde_json::json!({ "uris": ["file://a", "file://b"] })).as_deref(),
+            Some("file://a file://b")
+        );
+        assert_eq!(
+            of(serde_json::json!({ "text": "secret", "subject": "secret" })),
+            None
+        );
+        assert_eq!(
+            of(serde_json::json!({ "task": null, "name": { "a": 1 } })).as_deref(),
+            Some(r#"{"a":1}"#)
+        );
+        assert_eq!(
+            (
+                of(serde_json::json!(["secret"])),
+                of(serde_json::json!("secret"))
+            ),
+            (None, None)
+        );
+        assert_eq!(
+            (subject_of(b""), subject_of(b" {"), subject_of(b"\xff")),
+            (None, None, None)
+        );
     }
 }

@@ -9,9 +9,9 @@ use regatta_core::command::Actor;
 use regatta_core::ids::{AgentName, RequestKey};
 
 use crate::ProblemResponse;
-use crate::verbs::RequestContext;
 use crate::listen::ConnectionOrigin;
 use crate::tokens::Principal;
+use crate::verbs::RequestContext;
 
 /// The part of a request that every handler needs.
 #[derive(Clone, Debug)]
@@ -24,11 +24,26 @@ pub(crate) struct Authenticated {
 impl<S: Sync> FromRequestParts<S> for Authenticated {
     type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Authenticated, ProblemResponse> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _: &S,
+    ) -> Result<Authenticated, ProblemResponse> {
         // The guard and the connection set these extensions. Without them a request is refused.
-        let visitor = parts.extensions.get::<Principal>().cloned().ok_or_else(crate::tokens::no_token)?;
-        let origin = parts.extensions.get::<ConnectionOrigin>().copied().ok_or_else(crate::tokens::no_token)?;
-        Ok(Authenticated { principal: visitor, origin, headers: parts.headers.clone() })
+        let visitor = parts
+            .extensions
+            .get::<Principal>()
+            .cloned()
+            .ok_or_else(crate::tokens::no_token)?;
+        let origin = parts
+            .extensions
+            .get::<ConnectionOrigin>()
+            .copied()
+            .ok_or_else(crate::tokens::no_token)?;
+        Ok(Authenticated {
+            principal: visitor,
+            origin,
+            headers: parts.headers.clone(),
+        })
     }
 }
 
@@ -45,12 +60,17 @@ impl Authenticated {
             Principal::Owner => self
                 .header("x-regatta-person")
                 .filter(|it| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic()))
-                .map_or(Actor::Person("operator".into()), |it| Actor::Person(it.into())),
-            Principal::Named { name, scope: TokenScope::Runner } => {
-                Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?)
-            }
+                .map_or(Actor::Person("operator".into()), |it| {
+                    Actor::Person(it.into())
+                }),
+            Principal::Named {
+                name,
+                scope: TokenScope::Runner,
+            } => Actor::Agent(AgentName::new(&format!("runner/{name}")).map_err(|_| bad_key())?),
             Principal::Named { name, .. } => Actor::Person(name.clone()),
-            Principal::Attempt { agent, .. } | Principal::Firing { agent, .. } => Actor::Agent(agent.clone()),
+            Principal::Attempt { agent, .. } | Principal::Firing { agent, .. } => {
+                Actor::Agent(agent.clone())
+            }
         };
         let key = match self.headers.get("idempotency-key") {
             None => None,
@@ -68,11 +88,22 @@ impl Authenticated {
         let parent = crate::otlp::parse_traceparent(&self.headers);
         let unless_changed = match self.headers.get("if-match") {
             None => None,
-            Some(given) => {
-                given.to_str().ok().map(|it| it.trim().trim_matches('"')).map(parse_revision).transpose()?.flatten()
-            }
+            Some(given) => given
+                .to_str()
+                .ok()
+                .map(|it| it.trim().trim_matches('"'))
+                .map(parse_revision)
+                .transpose()?
+                .flatten(),
         };
-        Ok(RequestContext { principal: self.principal.clone(), origin: self.origin, actor: by, idempotency_key: key, trace_parent: parent, expected_revision: unless_changed })
+        Ok(RequestContext {
+            principal: self.principal.clone(),
+            origin: self.origin,
+            actor: by,
+            idempotency_key: key,
+            trace_parent: parent,
+            expected_revision: unless_changed,
+        })
     }
 }
 
@@ -93,5 +124,10 @@ fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
 }
 
 fn bad_key() -> Problem {
-    Problem::new(400, "bad_key", "the Idempotency-Key cannot be used", "send 1 to 200 printable ASCII characters")
+    Problem::new(
+        400,
+        "bad_key",
+        "the Idempotency-Key cannot be used",
+        "send 1 to 200 printable ASCII characters",
+    )
 }

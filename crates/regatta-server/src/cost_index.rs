@@ -8,16 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use regatta_api::view::{SpendResultsView, CostRow, CostTable, CostView, LandedLinesView};
+use regatta_api::view::{CostRow, CostTable, CostView, LandedLinesView, SpendResultsView};
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Spend};
-use regatta_core::cost::{self, ProviderBand, SpendLedger, CostGrouping, CostEntry, CapForecast, SpendRate, CostSum};
+use regatta_core::cost::{
+    self, CapForecast, CostEntry, CostGrouping, CostSum, ProviderBand, SpendLedger, SpendRate,
+};
 use regatta_core::event::Event;
 use regatta_core::ids::{AgentName, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId};
-use regatta_core::task::{TaskStatus, Task};
+use regatta_core::task::{Task, TaskStatus};
 use regatta_engine::ports::git::{Git, ProjectRepo};
-use regatta_engine::ports::store::{StoreHistory, StoreError, first_message_since};
+use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since};
 
 use crate::live::provider_or_runtime;
 
@@ -82,7 +84,10 @@ impl CostDimensions {
 
     /// Returns the provider that is paid; the agent's name if the agent was removed.
     fn provider(&self, board: &Board) -> String {
-        board.agents.get(&self.agent).map_or_else(|| self.agent.to_string(), |it| provider_or_runtime(it))
+        board
+            .agents
+            .get(&self.agent)
+            .map_or_else(|| self.agent.to_string(), |it| provider_or_runtime(it))
     }
 }
 
@@ -98,7 +103,9 @@ fn dimensions_of(
     if let Some(live) = ground.board.attempts.get(&attempt) {
         return Ok(Some(CostDimensions::from_attempt(live)));
     }
-    let Some(found) = ground.history.attempt(attempt)? else { return Ok(None) };
+    let Some(found) = ground.history.attempt(attempt)? else {
+        return Ok(None);
+    };
     let who = CostDimensions::from_attempt(&found);
     if found.end.is_some() {
         ended.insert(attempt, who.clone());
@@ -142,16 +149,30 @@ pub(crate) struct TodaySpend {
 
 impl CostIndex {
     /// Returns the cost of today and of `days` days before, grouped by each dimension in `by`.
-    pub(crate) fn cost_view(&self, ground: &CostInput<'_>, days: u32, by: &[CostGrouping]) -> Result<CostView, StoreError> {
+    pub(crate) fn cost_view(
+        &self,
+        ground: &CostInput<'_>,
+        days: u32,
+        by: &[CostGrouping],
+    ) -> Result<CostView, StoreError> {
         let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         let day = budget::day_of(ground.now).saturating_sub(u64::from(days));
         kept.read_events(ground, day)?;
         let pace = kept.ledger.spend_rate(ground.now);
         let finished = kept.ended_since(ground, day)?;
         let mut entries = kept.cost_entries(ground, day)?;
-        let dropped: BTreeSet<TaskId> = finished.iter().filter(|it| it.1.is_dropped()).map(|it| it.0).collect();
-        entries.iter_mut().for_each(|it| it.is_lost |= dropped.contains(&it.task));
-        let table = |by: &CostGrouping| CostTable { by: *by, rows: cost_rows(ground.board, ground.history, &entries, *by, &pace) };
+        let dropped: BTreeSet<TaskId> = finished
+            .iter()
+            .filter(|it| it.1.is_dropped())
+            .map(|it| it.0)
+            .collect();
+        entries
+            .iter_mut()
+            .for_each(|it| it.is_lost |= dropped.contains(&it.task));
+        let table = |by: &CostGrouping| CostTable {
+            by: *by,
+            rows: cost_rows(ground.board, ground.history, &entries, *by, &pace),
+        };
         let cap = day_ceiling(ground.board).filter(|_| days == 0);
         let total = cost::sum(entries.iter(), &pace);
         Ok(CostView {
@@ -170,15 +191,29 @@ impl CostIndex {
         let mut kept = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         let (day, cap) = (budget::day_of(ground.now), day_ceiling(ground.board));
         kept.read_events(ground, day)?;
-        let mut total = CostSum { spent: budget::spent_on(ground.board, day, None), ..CostSum::default() };
+        let mut total = CostSum {
+            spent: budget::spent_on(ground.board, day, None),
+            ..CostSum::default()
+        };
         total.hourly_rate = kept.ledger.spend_rate(ground.now).total_hourly_rate();
-        let (line, bands) = (kept.ledger.cumulative_cost(day), kept.ledger.provider_bands(day));
-        Ok(TodaySpend { spent_by_minute: line, bands, cap, forecast: ceiling_forecast(&total, cap, ground.now) })
+        let (line, bands) = (
+            kept.ledger.cumulative_cost(day),
+            kept.ledger.provider_bands(day),
+        );
+        Ok(TodaySpend {
+            spent_by_minute: line,
+            bands,
+            cap,
+            forecast: ceiling_forecast(&total, cap, ground.now),
+        })
     }
 }
 
 fn day_ceiling(board: &Board) -> Option<u64> {
-    board.budgets.get(&budget::BudgetScope::Day).and_then(|it| it.ceiling.micro_usd)
+    board
+        .budgets
+        .get(&budget::BudgetScope::Day)
+        .and_then(|it| it.ceiling.micro_usd)
 }
 
 fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapForecast> {
@@ -196,7 +231,8 @@ impl IndexedCosts {
                 Ok::<_, StoreError>(found.first().map(|it| (it.revision, it.now.unix_ms)))
             };
             let first = first_message_since(day * DAY_MS, until, dated)?;
-            (self.first_day, self.read_revision, self.ledger) = (Some(day), first.saturating_sub(1), SpendLedger::default());
+            (self.first_day, self.read_revision, self.ledger) =
+                (Some(day), first.saturating_sub(1), SpendLedger::default());
         }
         while self.read_revision < until {
             let page = history.events(self.read_revision, 500)?;
@@ -205,10 +241,13 @@ impl IndexedCosts {
             }
             for recorded in &page {
                 let paid = match &recorded.event {
-                    Event::BudgetSpent(it) => dimensions_of(ground, &mut self.ended_attempts, *it.attempt())?,
+                    Event::BudgetSpent(it) => {
+                        dimensions_of(ground, &mut self.ended_attempts, *it.attempt())?
+                    }
                     _ => None,
                 };
-                self.ledger.fold(recorded, paid.map(|it| it.provider(ground.board)));
+                self.ledger
+                    .fold(recorded, paid.map(|it| it.provider(ground.board)));
                 self.read_revision = recorded.revision;
             }
         }
@@ -235,16 +274,25 @@ impl IndexedCosts {
         self.ended_attempts.retain(|it, _| spends.contains_key(it));
         let ends: BTreeSet<TaskId> = ends.into_iter().map(|it| it.1).collect();
         self.ended_tasks.retain(|it, _| ends.contains(it));
-        let landed: BTreeSet<&CommitId> =
-            self.ended_tasks.values().filter_map(|it| it.1.landed.as_ref().map(|it| &it.1)).collect();
+        let landed: BTreeSet<&CommitId> = self
+            .ended_tasks
+            .values()
+            .filter_map(|it| it.1.landed.as_ref().map(|it| &it.1))
+            .collect();
         self.lines_by_commit.retain(|it, _| landed.contains(it));
     }
 
     /// Returns the usage of each attempt with all dimensions that it can be grouped by.
-    fn cost_entries(&mut self, ground: &CostInput<'_>, day: u64) -> Result<Vec<CostEntry>, StoreError> {
+    fn cost_entries(
+        &mut self,
+        ground: &CostInput<'_>,
+        day: u64,
+    ) -> Result<Vec<CostEntry>, StoreError> {
         let mut entries = Vec::new();
         for (attempt, spend) in self.ledger.spend_since(day) {
-            let Some(who) = dimensions_of(ground, &mut self.ended_attempts, attempt)? else { continue };
+            let Some(who) = dimensions_of(ground, &mut self.ended_attempts, attempt)? else {
+                continue;
+            };
             entries.push(CostEntry {
                 attempt,
                 task: who.task,
@@ -260,17 +308,28 @@ impl IndexedCosts {
     }
 
     /// Returns the tasks that ended on or after a day and were not started again.
-    fn ended_since(&mut self, ground: &CostInput<'_>, day: u64) -> Result<Vec<(TaskId, EndedTask)>, StoreError> {
+    fn ended_since(
+        &mut self,
+        ground: &CostInput<'_>,
+        day: u64,
+    ) -> Result<Vec<(TaskId, EndedTask)>, StoreError> {
         let mut found = Vec::new();
         for (wall, id) in self.ledger.ended_since(day) {
-            if ground.board.tasks.get(&id).is_some_and(|it| !it.status.is_terminal()) {
+            if ground
+                .board
+                .tasks
+                .get(&id)
+                .is_some_and(|it| !it.status.is_terminal())
+            {
                 continue;
             }
             if let Some((_, it)) = self.ended_tasks.get(&id).filter(|it| it.0 == wall) {
                 found.push((id, it.clone()));
                 continue;
             }
-            let Some(task) = ground.history.task(id)? else { continue };
+            let Some(task) = ground.history.task(id)? else {
+                continue;
+            };
             let it = EndedTask::from_task(&task);
             self.ended_tasks.insert(id, (wall, it.clone()));
             found.push((id, it));
@@ -293,38 +352,64 @@ impl IndexedCosts {
                 landed.unpriced += it.spent.usage.tokens();
             }
         }
-        let each = landed.spent.usage.micro_usd.filter(|_| landed.unpriced == 0 && landed.tasks > 0);
+        let each = landed
+            .spent
+            .usage
+            .micro_usd
+            .filter(|_| landed.unpriced == 0 && landed.tasks > 0);
         let lost: Vec<&CostEntry> = entries.iter().filter(|it| it.is_lost).collect();
         SpendResultsView {
             each: each.map(|it| it / landed.tasks as u64),
             landed,
             wasted: cost::sum(lost.iter().copied(), &SpendRate::default()),
             failed_attempts: lost.iter().filter(|it| !dropped.contains(&it.task)).count(),
-            dropped_tasks: finished.iter().filter(|it| it.1.is_dropped() && !it.1.spent.is_nothing()).count(),
+            dropped_tasks: finished
+                .iter()
+                .filter(|it| it.1.is_dropped() && !it.1.spent.is_nothing())
+                .count(),
             lines: self.landed_lines(ground, finished),
         }
     }
 
     /// Returns the number of landed lines and the tokens per line, over the latest changes that
     /// were counted.
-    fn landed_lines(&mut self, ground: &CostInput<'_>, finished: &[(TaskId, EndedTask)]) -> Option<LandedLinesView> {
+    fn landed_lines(
+        &mut self,
+        ground: &CostInput<'_>,
+        finished: &[(TaskId, EndedTask)],
+    ) -> Option<LandedLinesView> {
         let (mut tasks, mut lines, mut tokens, mut asked) = (0, 0, 0, 0);
-        for (_, it) in finished.iter().rev().filter(|it| it.1.landed.is_some()).take(MAX_MEASURED_CHANGES) {
-            let Some((base, commit)) = &it.landed else { continue };
+        for (_, it) in finished
+            .iter()
+            .rev()
+            .filter(|it| it.1.landed.is_some())
+            .take(MAX_MEASURED_CHANGES)
+        {
+            let Some((base, commit)) = &it.landed else {
+                continue;
+            };
             let known = match self.lines_by_commit.get(commit) {
                 Some(known) => Some(*known),
                 None if asked >= ground.max_measured => None,
                 None => {
                     asked += 1;
-                    let repo = ground.board.projects.get(&it.project).map(|it| ProjectRepo::from_project(it));
+                    let repo = ground
+                        .board
+                        .projects
+                        .get(&it.project)
+                        .map(|it| ProjectRepo::from_project(it));
                     match repo.map(|it| ground.git.diff(&it, base, commit)) {
-                        Some(Ok(patch)) => {
-                            Some(*self.lines_by_commit.entry(commit.clone()).or_insert(regatta_api::patch::changed_lines(&patch)))
-                        }
+                        Some(Ok(patch)) => Some(
+                            *self
+                                .lines_by_commit
+                                .entry(commit.clone())
+                                .or_insert(regatta_api::patch::changed_lines(&patch)),
+                        ),
                         // A change that could not be counted is left out now, and tried again at
                         // the next request.
                         Some(Err(error)) => {
-                            tracing::debug!(%commit, "could not count the lines of a change: {error}");
+                            tracing::debug!(%commit, "could not count the lines of a change: \
+                                {error}");
                             None
                         }
                         None => None,
@@ -332,19 +417,34 @@ impl IndexedCosts {
                 }
             };
             if let Some(many) = known.filter(|it| *it > 0) {
-                (tasks, lines, tokens) = (tasks + 1, lines + many, tokens + it.spent.usage.tokens());
+                (tasks, lines, tokens) =
+                    (tasks + 1, lines + many, tokens + it.spent.usage.tokens());
             }
         }
-        (lines > 0 && tokens > 0).then(|| LandedLinesView { tasks, lines, tokens_each: tokens.div_ceil(lines) })
+        (lines > 0 && tokens > 0).then(|| LandedLinesView {
+            tasks,
+            lines,
+            tokens_each: tokens.div_ceil(lines),
+        })
     }
 }
 
-fn cost_rows(board: &Board, history: &dyn StoreHistory, entries: &[CostEntry], by: CostGrouping, pace: &SpendRate) -> Vec<CostRow> {
+fn cost_rows(
+    board: &Board,
+    history: &dyn StoreHistory,
+    entries: &[CostEntry],
+    by: CostGrouping,
+    pace: &SpendRate,
+) -> Vec<CostRow> {
     let draw = |it: cost::CostGroup| {
         let name = it.name.as_deref();
         let about = match by {
-            CostGrouping::Mission => name.and_then(|it| it.parse().ok()).and_then(|it| mission_title(board, history, it)),
-            CostGrouping::Agent => name.and_then(|it| board.agents.get(&AgentName::new(it).ok()?)).map(|it| provider_or_runtime(it)),
+            CostGrouping::Mission => name
+                .and_then(|it| it.parse().ok())
+                .and_then(|it| mission_title(board, history, it)),
+            CostGrouping::Agent => name
+                .and_then(|it| board.agents.get(&AgentName::new(it).ok()?))
+                .map(|it| provider_or_runtime(it)),
             CostGrouping::Provider | CostGrouping::Model => None,
         };
         let none = match by {
@@ -353,9 +453,16 @@ fn cost_rows(board: &Board, history: &dyn StoreHistory, entries: &[CostEntry], b
             CostGrouping::Provider | CostGrouping::Agent => "",
         };
         let name = it.name.unwrap_or_else(|| none.to_owned());
-        CostRow { name, about: about.unwrap_or_default(), sum: it.sum }
+        CostRow {
+            name,
+            about: about.unwrap_or_default(),
+            sum: it.sum,
+        }
     };
-    cost::group_costs(entries, by, pace).into_iter().map(draw).collect()
+    cost::group_costs(entries, by, pace)
+        .into_iter()
+        .map(draw)
+        .collect()
 }
 
 fn mission_title(board: &Board, history: &dyn StoreHistory, id: MissionId) -> Option<String> {
@@ -372,21 +479,43 @@ mod tests {
 
     /// Adds a day on which an attempt spent something and a task was cancelled.
     fn add_day(kept: &mut IndexedCosts, day: u64) {
-        let now = Now { fleet_ms: 0, unix_ms: day * DAY_MS };
+        let now = Now {
+            fleet_ms: 0,
+            unix_ms: day * DAY_MS,
+        };
         let spent = json!({ "attempt": format!("A{day}"), "day": day, "spend": Spend::default() });
         let ended = json!({ "task": format!("T{day}"), "reason": "enough" });
         for (kind, data) in [("budget.spent", spent), ("task.cancelled", ended)] {
             let text = format!(r#"{{"kind":"{kind}","data":{data}}}"#);
             let event: Event = serde_json::from_str(&text).unwrap();
-            kept.ledger.fold(&Recorded { revision: day, now, by: Actor::Regatta, event }, None);
+            kept.ledger.fold(
+                &Recorded {
+                    revision: day,
+                    now,
+                    by: Actor::Regatta,
+                    event,
+                },
+                None,
+            );
         }
         let agent = AgentName::new("ada").unwrap();
-        let who = CostDimensions { task: TaskId(day), mission: None, agent, model: None, is_lost: false };
+        let who = CostDimensions {
+            task: TaskId(day),
+            mission: None,
+            agent,
+            model: None,
+            is_lost: false,
+        };
         kept.ended_attempts.insert(AttemptId(day), who);
         let commit = CommitId::new(&format!("{day:040x}")).unwrap();
         let project = ProjectName::new("shop").unwrap();
         let landed = Some((commit.clone(), commit.clone()));
-        let it = EndedTask { project, status: TaskStatus::Cancelled, spent: Spend::default(), landed };
+        let it = EndedTask {
+            project,
+            status: TaskStatus::Cancelled,
+            spent: Spend::default(),
+            landed,
+        };
         kept.ended_tasks.insert(TaskId(day), (now.unix_ms, it));
         kept.lines_by_commit.insert(commit, 7);
     }
@@ -396,22 +525,38 @@ mod tests {
     fn days_that_are_no_longer_requested_are_dropped_when_a_day_begins() {
         let mut kept = IndexedCosts::default();
         let size = |it: &IndexedCosts| {
-            let book = (it.ledger.spend_since(0).len(), it.ledger.ended_since(0).len());
+            let book = (
+                it.ledger.spend_since(0).len(),
+                it.ledger.ended_since(0).len(),
+            );
             assert_eq!(book, (it.ended_attempts.len(), it.ended_tasks.len()));
-            (it.first_day, it.ended_attempts.len(), it.ended_tasks.len(), it.lines_by_commit.len())
+            (
+                it.first_day,
+                it.ended_attempts.len(),
+                it.ended_tasks.len(),
+                it.lines_by_commit.len(),
+            )
         };
         for today in 100..110 {
             kept.note_requested_day(today, today - 2);
             kept.first_day = kept.first_day.or(Some(today - 2));
             add_day(&mut kept, today);
         }
-        assert_eq!(size(&kept), (Some(107), 3, 3, 3), "today and the two days before are kept, as requested yesterday");
+        assert_eq!(
+            size(&kept),
+            (Some(107), 3, 3, 3),
+            "today and the two days before are kept, as requested yesterday"
+        );
         kept.note_requested_day(109, 109);
         assert_eq!(size(&kept).0, Some(107), "nothing is dropped within a day");
         kept.note_requested_day(110, 110);
         assert_eq!(size(&kept), (Some(108), 2, 2, 2));
         kept.note_requested_day(111, 111);
-        assert_eq!(size(&kept), (Some(111), 0, 0, 0), "only one day was requested yesterday");
+        assert_eq!(
+            size(&kept),
+            (Some(111), 0, 0, 0),
+            "only one day was requested yesterday"
+        );
         // A clock that is set back drops nothing.
         add_day(&mut kept, 111);
         kept.note_requested_day(110, 110);

@@ -56,7 +56,13 @@ impl EventFrame {
         let data = serde_json::to_string(&view).unwrap_or_default();
         let (revision, kind) = (recorded.revision, recorded.event.kind());
         let text = format!("id: {revision}\nevent: {kind}\ndata: {data}\n\n").into();
-        EventFrame { revision, kind, subject: view.subject, actor: view.by, text }
+        EventFrame {
+            revision,
+            kind,
+            subject: view.subject,
+            actor: view.by,
+            text,
+        }
     }
 }
 
@@ -72,7 +78,11 @@ impl EventBatch {
     fn from_frames(mut frames: Vec<EventFrame>) -> EventBatch {
         let text: Bytes = match &*frames {
             [one] => one.text.clone(),
-            many => many.iter().flat_map(|it| it.text.iter().copied()).collect::<Vec<u8>>().into(),
+            many => many
+                .iter()
+                .flat_map(|it| it.text.iter().copied())
+                .collect::<Vec<u8>>()
+                .into(),
         };
         // The frames' texts are slices of it, so the bytes are stored once.
         let mut at = 0;
@@ -138,7 +148,11 @@ impl PollPermit<'_> {
 impl Drop for PollPermit<'_> {
     fn drop(&mut self) {
         if !self.is_used {
-            let mut let_through = self.fanout.woken_pollers.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut let_through = self
+                .fanout
+                .woken_pollers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             if let_through.0 == self.revision {
                 let_through.1 = let_through.1.saturating_sub(1);
             }
@@ -211,7 +225,10 @@ impl EventFanout {
     }
 
     fn try_poll_permit(&self, board: &Board) -> Option<PollPermit<'_>> {
-        let mut let_through = self.woken_pollers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut let_through = self
+            .woken_pollers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let_through.0 < board.revision {
             *let_through = (board.revision, 0);
         }
@@ -219,7 +236,11 @@ impl EventFanout {
             return None;
         }
         let_through.1 += 1;
-        Some(PollPermit { fanout: self, revision: board.revision, is_used: false })
+        Some(PollPermit {
+            fanout: self,
+            revision: board.revision,
+            is_used: false,
+        })
     }
 
     /// Returns a receiver of frames, starting now.
@@ -235,7 +256,10 @@ impl EventFanout {
     /// Returns the tasks that ended after a date, of those that are remembered.
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
         let all = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().filter(|it| it.ended_unix_ms > wall).copied().collect()
+        all.iter()
+            .filter(|it| it.ended_unix_ms > wall)
+            .copied()
+            .collect()
     }
 
     fn remember_finished(&self, recorded: &Recorded) {
@@ -249,7 +273,10 @@ impl EventFanout {
         if all.len() == MAX_FINISHED_TASKS {
             all.pop_front();
         }
-        all.push_back(FinishedTask { task, ended_unix_ms: recorded.now.unix_ms });
+        all.push_back(FinishedTask {
+            task,
+            ended_unix_ms: recorded.now.unix_ms,
+        });
     }
 
     /// Passes events on until the engine ends.
@@ -258,7 +285,10 @@ impl EventFanout {
         let mut live = engine.subscribe_events();
         let now = engine.board().revision;
         let mut seen = now.saturating_sub(MAX_EVENTS_SEARCHED);
-        self.catch_up(engine, &mut seen, |recorded| self.remember_finished(recorded)).await;
+        self.catch_up(engine, &mut seen, |recorded| {
+            self.remember_finished(recorded)
+        })
+        .await;
         self.signal_change(&engine.board(), true);
         let (mut frames, mut told) = (Vec::new(), Instant::now());
         loop {
@@ -279,7 +309,8 @@ impl EventFanout {
                 }
                 Ok(_) | Err(RecvError::Lagged(_)) => {
                     let mut missed = Vec::new();
-                    self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone())).await;
+                    self.catch_up(engine, &mut seen, |recorded| missed.push(recorded.clone()))
+                        .await;
                     self.on_events(missed.iter(), &mut frames, shared);
                 }
                 Err(RecvError::Closed) => return self.send_batch(&mut frames),
@@ -292,9 +323,16 @@ impl EventFanout {
     }
 
     /// Records events, signals the change, and formats the events if there are readers.
-    fn on_events<'a>(&self, events: impl Iterator<Item = &'a Recorded> + Clone, frames: &mut Vec<EventFrame>, shared: &ServerState) {
+    fn on_events<'a>(
+        &self,
+        events: impl Iterator<Item = &'a Recorded> + Clone,
+        frames: &mut Vec<EventFrame>,
+        shared: &ServerState,
+    ) {
         events.clone().for_each(|it| self.remember_finished(it));
-        let runners = events.clone().any(|it| it.event.kind().starts_with("runner."));
+        let runners = events
+            .clone()
+            .any(|it| it.event.kind().starts_with("runner."));
         self.signal_change(&shared.engine.board(), runners);
         let listened = self.reader_count() > 0;
         for recorded in events {
@@ -310,7 +348,9 @@ impl EventFanout {
 
     fn send_batch(&self, frames: &mut Vec<EventFrame>) {
         if !frames.is_empty() {
-            let _nobody_listens = self.batches.send(Arc::new(EventBatch::from_frames(std::mem::take(frames))));
+            let _nobody_listens = self
+                .batches
+                .send(Arc::new(EventBatch::from_frames(std::mem::take(frames))));
         }
     }
 
@@ -319,7 +359,9 @@ impl EventFanout {
             let (history, after) = (engine.history().clone(), *seen);
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
-                tracing::error!("could not read the history; events before this revision are not sent");
+                tracing::error!(
+                    "could not read the history; events before this revision are not sent"
+                );
                 *seen = engine.board().revision;
                 return;
             };
@@ -340,9 +382,15 @@ mod tests {
 
     #[test]
     fn few_readers_are_notified_at_once_and_many_in_batches() {
-        assert_eq!((batch_delay(0), batch_delay(MAX_IMMEDIATE_READERS)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(
+            (batch_delay(0), batch_delay(MAX_IMMEDIATE_READERS)),
+            (Duration::ZERO, Duration::ZERO)
+        );
         assert!(batch_delay(MAX_IMMEDIATE_READERS + 1) < Duration::from_millis(1));
-        assert_eq!((batch_delay(1_000), batch_delay(1_000_000)), (Duration::from_millis(50), MAX_BATCH_DELAY));
+        assert_eq!(
+            (batch_delay(1_000), batch_delay(1_000_000)),
+            (Duration::from_millis(50), MAX_BATCH_DELAY)
+        );
     }
 
     #[test]

@@ -59,8 +59,18 @@ struct EventFilter {
 
 impl EventFilter {
     fn from_params(asked: &EventStreamParams) -> EventFilter {
-        let kinds = asked.kind.split(',').map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect();
-        EventFilter { kinds, about: asked.about.clone(), actor: asked.by.clone() }
+        let kinds = asked
+            .kind
+            .split(',')
+            .map(str::trim)
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned)
+            .collect();
+        EventFilter {
+            kinds,
+            about: asked.about.clone(),
+            actor: asked.by.clone(),
+        }
     }
 
     fn matches(&self, frame: &EventFrame) -> bool {
@@ -84,9 +94,13 @@ pub(crate) async fn events(
         "read the events",
         "wait for messages of your channels instead: msg.wait",
     )?;
-    let resumed = entered.header("last-event-id").and_then(|it| it.parse().ok());
+    let resumed = entered
+        .header("last-event-id")
+        .and_then(|it| it.parse().ok());
     // Without a start, only new events are sent.
-    let after = resumed.or(asked.after).unwrap_or_else(|| shared.engine.board().revision);
+    let after = resumed
+        .or(asked.after)
+        .unwrap_or_else(|| shared.engine.board().revision);
     if after > shared.engine.board().revision {
         return Err(Problem::new(
             400,
@@ -96,8 +110,16 @@ pub(crate) async fn events(
         )
         .into());
     }
-    let body = Body::from_stream(frames(shared, EventFilter::from_params(&asked), after, asked.follow));
-    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    let body = Body::from_stream(frames(
+        shared,
+        EventFilter::from_params(&asked),
+        after,
+        asked.follow,
+    ));
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
     Ok((head, body).into_response())
 }
 
@@ -121,7 +143,8 @@ fn frames(
                     history.events(from, EVENTS_PER_PAGE).map(|it| it.iter().map(EventFrame::from_recorded).collect::<Vec<_>>())
                 });
                 let Ok(Ok(page)) = page.await else {
-                    tracing::error!("could not read the history for a reader of events; the stream ends");
+                    tracing::error!("could not read the history for a reader of events; the \
+                        stream ends");
                     return;
                 };
                 let full = page.len() == EVENTS_PER_PAGE;
@@ -169,7 +192,9 @@ fn frames(
 
 /// Returns a date in RFC 3339.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
-    jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0)).map(|it| it.to_string()).unwrap_or_default()
+    jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0))
+        .map(|it| it.to_string())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -187,9 +212,20 @@ mod tests {
         };
         let takes = |kind: &str, about: Option<&str>, by: Option<&str>| {
             let (about, by) = (about.map(str::to_owned), by.map(str::to_owned));
-            EventFilter::from_params(&EventStreamParams { after: None, follow: true, kind: kind.into(), about, by }).matches(&frame)
+            EventFilter::from_params(&EventStreamParams {
+                after: None,
+                follow: true,
+                kind: kind.into(),
+                about,
+                by,
+            })
+            .matches(&frame)
         };
-        assert!(takes("", None, None) && takes("task.added", None, None) && takes("claim.*, task.*", None, None));
+        assert!(
+            takes("", None, None)
+                && takes("task.added", None, None)
+                && takes("claim.*, task.*", None, None)
+        );
         assert!(takes("task.*", Some("T3"), Some("person:ann")));
         assert!(!takes("task", None, None) && !takes("claim.*", None, None));
         assert!(!takes("", Some("T33"), None) && !takes("", None, Some("ann")));

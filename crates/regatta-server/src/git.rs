@@ -1,7 +1,7 @@
 //! Git over HTTP: a project's vault, from which runners fetch and to which they push their work.
 //!
-//! Every caller that may read may fetch. Only a runner's token may push, and only to the keep-refs of
-//! attempts on its own runners: neither to the trunk nor to other work (Q11).
+//! Every caller that may read may fetch. Only a runner's token may push, and only to the keep-refs
+//! of attempts on its own runners: neither to the trunk nor to other work (Q11).
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -16,7 +16,9 @@ use regatta_api::Problem;
 use regatta_api::verb::TokenScope;
 use regatta_core::ids::ProjectName;
 use regatta_engine::Engine;
-use regatta_engine::ports::git::{GitError, ProjectRepo, GitService, GitHttpRequest, attempt_of_keep_ref};
+use regatta_engine::ports::git::{
+    GitError, GitHttpRequest, GitService, ProjectRepo, attempt_of_keep_ref,
+};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_stream::StreamExt;
@@ -69,19 +71,39 @@ pub(crate) async fn info_refs(
         let (protocol, turn) = (protocol(&headers), acquire_permit(&shared).await?);
         let told = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let wire = GitHttpRequest { service, protocol: protocol.as_deref(), is_gzip: false };
-            engine.git().advertise(&repo, &wire, &|it| may_write_ref(&engine, &visitor, it))
+            let wire = GitHttpRequest {
+                service,
+                protocol: protocol.as_deref(),
+                is_gzip: false,
+            };
+            engine
+                .git()
+                .advertise(&repo, &wire, &|it| may_write_ref(&engine, &visitor, it))
         });
         let told = told
             .await
-            .map_err(|_| Problem::new(500, "bug", "the task that runs git panicked", "please report this"))?
+            .map_err(|_| {
+                Problem::new(
+                    500,
+                    "bug",
+                    "the task that runs git panicked",
+                    "please report this",
+                )
+            })?
             .map_err(|it| problem_from_git(&it))?;
         Ok::<_, Problem>((service, told))
     };
     match answer.await {
         Ok((service, told)) => {
             let kind = format!("application/x-{}-advertisement", service.name());
-            ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], told).into_response()
+            (
+                [
+                    (header::CONTENT_TYPE, kind),
+                    (header::CACHE_CONTROL, "no-cache".into()),
+                ],
+                told,
+            )
+                .into_response()
         }
         Err(error) => problem_response(&error),
     }
@@ -108,20 +130,39 @@ pub(crate) async fn serve(
         Err(error) => return problem_response(&error),
     };
     if service == GitService::ReceivePack {
-        crate::verbs::audit_other_write(&shared, &visitor, origin, ("git.push", repo.project.as_str()));
+        crate::verbs::audit_other_write(
+            &shared,
+            &visitor,
+            origin,
+            ("git.push", repo.project.as_str()),
+        );
     }
     let protocol = protocol(&headers);
-    let gzip = headers.get(header::CONTENT_ENCODING).is_some_and(|it| it == "gzip");
+    let gzip = headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|it| it == "gzip");
     let (to_git, request) = mpsc::channel::<io::Result<Bytes>>(4);
     let (answer, mut from_git) = mpsc::channel::<Result<Bytes, GitError>>(4);
     tokio::spawn(forward_body(body, to_git));
     tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        let wire = GitHttpRequest { service, protocol: protocol.as_deref(), is_gzip: gzip };
-        let mut request = BodyReader { chunks: request, unread: Bytes::new() };
-        let mut writes = BodyWriter { chunks: answer.clone() };
+        let wire = GitHttpRequest {
+            service,
+            protocol: protocol.as_deref(),
+            is_gzip: gzip,
+        };
+        let mut request = BodyReader {
+            chunks: request,
+            unread: Bytes::new(),
+        };
+        let mut writes = BodyWriter {
+            chunks: answer.clone(),
+        };
         let may = |it: &str| may_write_ref(&engine, &visitor, it);
-        if let Err(error) = engine.git().serve(&repo, &wire, &may, &mut request, &mut writes) {
+        if let Err(error) = engine
+            .git()
+            .serve(&repo, &wire, &may, &mut request, &mut writes)
+        {
             tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
             // The part that was sent cannot be taken back, so the peer sees a truncated answer.
             let _gone = answer.blocking_send(Err(error));
@@ -134,51 +175,111 @@ pub(crate) async fn serve(
     };
     let kind = format!("application/x-{}-result", service.name());
     let rest = tokio_stream::wrappers::ReceiverStream::new(from_git);
-    let body = tokio_stream::iter(first).chain(rest).map(|it| it.map_err(|it| io::Error::other(it.message)));
+    let body = tokio_stream::iter(first)
+        .chain(rest)
+        .map(|it| it.map_err(|it| io::Error::other(it.message)));
     let body = Body::from_stream(body);
-    (StatusCode::OK, [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache".into())], body).into_response()
+    (
+        StatusCode::OK,
+        [
+            (header::CONTENT_TYPE, kind),
+            (header::CACHE_CONTROL, "no-cache".into()),
+        ],
+        body,
+    )
+        .into_response()
 }
 
 /// Checks that a caller may use this service of a project, and returns the project's repository.
-fn open_repo(shared: &Arc<ServerState>, project: &str, service: GitService, visitor: &Principal) -> Result<(ProjectRepo, Engine), Problem> {
+fn open_repo(
+    shared: &Arc<ServerState>,
+    project: &str,
+    service: GitService,
+    visitor: &Principal,
+) -> Result<(ProjectRepo, Engine), Problem> {
     let scope = visitor.scope();
     let may = match service {
         GitService::UploadPack => scope.can_read_all() || scope == TokenScope::Runner,
         GitService::ReceivePack => scope == TokenScope::Runner,
     };
     if !may {
-        let what = format!("a token with the scope {scope} cannot use {}", service.name());
-        return Err(Problem::new(403, "wrong_scope", what, "runners push; people land work with regatta land"));
+        let what = format!(
+            "a token with the scope {scope} cannot use {}",
+            service.name()
+        );
+        return Err(Problem::new(
+            403,
+            "wrong_scope",
+            what,
+            "runners push; people land work with regatta land",
+        ));
     }
     let board = shared.engine.board();
-    let found = ProjectName::new(project).ok().and_then(|it| board.projects.get(&it).cloned());
-    let found = found
-        .ok_or_else(|| Problem::new(404, "no_such_project", "there is no such project", "see regatta project list"))?;
+    let found = ProjectName::new(project)
+        .ok()
+        .and_then(|it| board.projects.get(&it).cloned());
+    let found = found.ok_or_else(|| {
+        Problem::new(
+            404,
+            "no_such_project",
+            "there is no such project",
+            "see regatta project list",
+        )
+    })?;
     Ok((ProjectRepo::from_project(&found), shared.engine.clone()))
 }
 
 /// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
 /// caller.
 fn may_write_ref(engine: &Engine, visitor: &Principal, reference: &str) -> bool {
-    let Some(id) = attempt_of_keep_ref(reference).filter(|_| visitor.scope() == TokenScope::Runner) else { return false };
+    let Some(id) = attempt_of_keep_ref(reference).filter(|_| visitor.scope() == TokenScope::Runner)
+    else {
+        return false;
+    };
     let board = engine.board();
     let live = board.attempts.get(&id).map(|it| it.runner.clone());
-    let runner = live.unwrap_or_else(|| engine.history().attempt(id).ok().flatten().and_then(|it| it.runner));
-    runner.and_then(|it| board.runners.get(&it).cloned()).is_some_and(|it| it.token == visitor.label())
+    let runner = live.unwrap_or_else(|| {
+        engine
+            .history()
+            .attempt(id)
+            .ok()
+            .flatten()
+            .and_then(|it| it.runner)
+    });
+    runner
+        .and_then(|it| board.runners.get(&it).cloned())
+        .is_some_and(|it| it.token == visitor.label())
 }
 
 fn protocol(headers: &HeaderMap) -> Option<String> {
-    headers.get("git-protocol").and_then(|it| it.to_str().ok()).map(str::to_owned)
+    headers
+        .get("git-protocol")
+        .and_then(|it| it.to_str().ok())
+        .map(str::to_owned)
 }
 
 fn no_such_service() -> Problem {
-    Problem::new(403, "no_such_service", "git asked for an unknown service", "use git clone, fetch or push")
+    Problem::new(
+        403,
+        "no_such_service",
+        "git asked for an unknown service",
+        "use git clone, fetch or push",
+    )
 }
 
 fn problem_from_git(error: &GitError) -> Problem {
     // The request was malformed, so it must not be repeated.
-    let status = if error.code == "bad_request" { 400 } else { 409 };
-    Problem::new(status, error.code, error.message.clone(), error.hint.clone())
+    let status = if error.code == "bad_request" {
+        400
+    } else {
+        409
+    };
+    Problem::new(
+        status,
+        error.code,
+        error.message.clone(),
+        error.hint.clone(),
+    )
 }
 
 /// Forwards a request's body as it arrives. A silent peer is cut off.

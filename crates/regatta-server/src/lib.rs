@@ -8,25 +8,25 @@
 
 mod attachments; // attachments of messages
 mod audit; // the audit log of all writes
-mod request_limits; // limits of requests
-mod verbs; // the implementation of the verbs
-mod authenticated; // an authenticated request
-mod git; // a vault over HTTP, for runners
 mod auth; // authentication: token, Host, Origin
-mod health; // health checks and metrics
+mod authenticated; // an authenticated request
+mod cost_index; // cost, computed from the event log
 mod event_fanout; // fan-out of events to many readers
-mod rate_limit; // rate limits per caller
+mod event_stream; // the stream of events
+mod git; // a vault over HTTP, for runners
+mod health; // health checks and metrics
+mod legacy_api; // the API of older clients
 mod listen; // connections and their origins
+mod live; // the data of the web page
 mod mcp; // the verbs as MCP tools
 mod metrics; // metrics
+pub mod otlp; // spans for an OTLP collector
 mod pagination; // pagination
-mod live; // the data of the web page
-mod legacy_api; // the API of older clients
-mod cost_index; // cost, computed from the event log
-mod event_stream; // the stream of events
+mod rate_limit; // rate limits per caller
+mod request_limits; // limits of requests
 pub mod tls; // TLS for callers on other machines
 pub mod tokens; // tokens and the callers they identify
-pub mod otlp; // spans for an OTLP collector
+mod verbs; // the implementation of the verbs
 mod web; // the page's files, and the sign-in of browsers
 
 use std::net::SocketAddr;
@@ -53,13 +53,13 @@ use tower_service::Service as _;
 use audit::AuditLog;
 use authenticated::Authenticated;
 use event_fanout::EventFanout;
-use rate_limit::RequestLimiter;
 use listen::{ConnectionContext, ConnectionOrigin};
 use metrics::Metrics;
+use otlp::{TraceCollector, Tracer};
 use pagination::Paging;
+use rate_limit::RequestLimiter;
 use tls::Tls;
 use tokens::TokenStore;
-use otlp::{TraceCollector, Tracer};
 
 /// The configuration of the server.
 pub struct ServerConfig {
@@ -112,7 +112,8 @@ pub struct DoctorInput {
     pub bridges: Vec<regatta_api::view::BridgeView>,
 }
 
-/// Applies the settings files of projects that have changed, and returns the files that cannot be applied.
+/// Applies the settings files of projects that have changed, and returns the files that cannot be
+/// applied.
 pub type ApplyConfig = Arc<dyn Fn() -> Vec<regatta_api::view::SettingsFileFault> + Send + Sync>;
 
 /// Parses the plan in an agent's answer, or returns the error in it.
@@ -178,7 +179,10 @@ pub(crate) struct ServerState {
 
 /// Serves until a caller requests `down` or `signal` completes. Requests under way are finished
 /// first.
-pub async fn serve(doors: ServerConfig, signal: impl Future<Output = ()> + Send + 'static) -> std::io::Result<ShutdownCause> {
+pub async fn serve(
+    doors: ServerConfig,
+    signal: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<ShutdownCause> {
     let address = doors.loopback_listener.local_addr()?;
     let (down, mut asked) = watch::channel(None);
     let shared = Arc::new(ServerState {
@@ -190,7 +194,11 @@ pub async fn serve(doors: ServerConfig, signal: impl Future<Output = ()> + Send 
         event_fanout: EventFanout::new(),
         tracer: doors.trace_collector.map(Tracer::new).transpose()?,
         address,
-        hosts: doors.public_listener.as_ref().map(|it| it.hosts.clone()).unwrap_or_default(),
+        hosts: doors
+            .public_listener
+            .as_ref()
+            .map(|it| it.hosts.clone())
+            .unwrap_or_default(),
         shutdown: down.clone(),
         data_dir: doors.data_dir,
         name_requests: std::sync::atomic::AtomicU64::default(),
@@ -221,7 +229,12 @@ pub async fn serve(doors: ServerConfig, signal: impl Future<Output = ()> + Send 
         tokio::spawn(run_audit_sync(shared.clone())),
         tokio::spawn(live::record_lanes(shared.clone())),
     ];
-    let line = ConnectionContext { shared: shared.clone(), router, open_connections: shared.metrics.open_connections.clone(), shutdown: asked.clone() };
+    let line = ConnectionContext {
+        shared: shared.clone(),
+        router,
+        open_connections: shared.metrics.open_connections.clone(),
+        shutdown: asked.clone(),
+    };
     let over_tcp = listen::serve_tcp(doors.loopback_listener, None, line.clone());
     let from_outside = async {
         if let Some(outside) = doors.public_listener {
@@ -246,7 +259,8 @@ pub async fn serve(doors: ServerConfig, signal: impl Future<Output = ()> + Send 
     background.iter().for_each(tokio::task::JoinHandle::abort);
     shared.audit.sync().await;
     if let Some(tracer) = &shared.tracer {
-        let _cut = tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
+        let _cut =
+            tokio::time::timeout(std::time::Duration::from_secs(1), tracer.send_all(true)).await;
     }
     let ended = *asked.borrow_and_update();
     Ok(ended.unwrap_or(ShutdownCause::Signal))
@@ -278,13 +292,21 @@ fn router(shared: Arc<ServerState>) -> Router {
         .route("/git/{project}/{service}", post(git::serve));
     // Deliveries are signed over their raw body, and have their own limits.
     let deliveries = shared.bridges.as_ref().map(|it| it.router());
-    let deliveries = deliveries.map_or_else(Router::new, |it| Router::new().nest_service("/webhooks", it));
+    let deliveries = deliveries.map_or_else(Router::new, |it| {
+        Router::new().nest_service("/webhooks", it)
+    });
     Router::new()
         .route("/api/v1/events", get(event_stream::events))
         .route("/api/v1/{verb}", post(call_verb_by_name))
         .route("/api/v1/openapi.json", get(openapi_document))
-        .route("/api/v1/", get(|| async { axum::response::Html(regatta_api::openapi::html_page()) }))
-        .route("/api/agents", get(legacy_api::agents).post(legacy_api::register))
+        .route(
+            "/api/v1/",
+            get(|| async { axum::response::Html(regatta_api::openapi::html_page()) }),
+        )
+        .route(
+            "/api/agents",
+            get(legacy_api::agents).post(legacy_api::register),
+        )
         .route("/me", get(legacy_api::me))
         .route("/api/poll", get(legacy_api::poll).post(legacy_api::poll))
         .route("/close", post(legacy_api::close))
@@ -311,13 +333,21 @@ fn router(shared: Arc<ServerState>) -> Router {
         .layer(axum::middleware::from_fn(request_limits::buffer_body))
         .merge(git)
         .merge(deliveries)
-        .layer(axum::middleware::from_fn_with_state(shared.clone(), web::serve))
+        .layer(axum::middleware::from_fn_with_state(
+            shared.clone(),
+            web::serve,
+        ))
         .with_state(shared)
 }
 
 /// Answers one request. Calls of verbs are most of the traffic, so they bypass the router. The
 /// router has everything else, including calls of verbs in unusual forms.
-async fn handle_request(shared: Arc<ServerState>, mut router: Router, origin: ConnectionOrigin, mut request: Request) -> Response {
+async fn handle_request(
+    shared: Arc<ServerState>,
+    mut router: Router,
+    origin: ConnectionOrigin,
+    mut request: Request,
+) -> Response {
     let visitor = match auth::authenticate(&shared, origin, &mut request) {
         Ok(visitor) => visitor,
         Err(refused) => {
@@ -325,12 +355,22 @@ async fn handle_request(shared: Arc<ServerState>, mut router: Router, origin: Co
             return problem_response(&refused);
         }
     };
-    let named = request.uri().path().strip_prefix("/api/v1/").and_then(Verb::find);
+    let named = request
+        .uri()
+        .path()
+        .strip_prefix("/api/v1/")
+        .and_then(Verb::find);
     match (named, visitor) {
         (Some(verb), Some(visitor)) if request.method() == Method::POST => {
             let (parts, body) = request.into_parts();
-            let entered = Authenticated { principal: visitor, origin, headers: parts.headers };
-            call_verb(&shared, verb.name, entered, &parts.uri, body).await.unwrap_or_else(|it| problem_response(&it))
+            let entered = Authenticated {
+                principal: visitor,
+                origin,
+                headers: parts.headers,
+            };
+            call_verb(&shared, verb.name, entered, &parts.uri, body)
+                .await
+                .unwrap_or_else(|it| problem_response(&it))
         }
         (_, visitor) => {
             let carried = request.extensions_mut();
@@ -348,7 +388,11 @@ async fn handle_request(shared: Arc<ServerState>, mut router: Router, origin: Co
 /// thread for blocking work.
 async fn openapi_document() -> Result<Response, ProblemResponse> {
     static DOCUMENT: OnceLock<axum::body::Bytes> = OnceLock::new();
-    let draw = || DOCUMENT.get_or_init(|| regatta_api::openapi::document().to_string().into()).clone();
+    let draw = || {
+        DOCUMENT
+            .get_or_init(|| regatta_api::openapi::document().to_string().into())
+            .clone()
+    };
     let text = match DOCUMENT.get() {
         Some(text) => text.clone(),
         None => verbs::run_blocking(draw).await?,
@@ -357,7 +401,13 @@ async fn openapi_document() -> Result<Response, ProblemResponse> {
 }
 
 /// Calls a verb and builds the response.
-async fn call_verb(shared: &Arc<ServerState>, verb: &str, entered: Authenticated, uri: &Uri, body: Body) -> Result<Response, Problem> {
+async fn call_verb(
+    shared: &Arc<ServerState>,
+    verb: &str,
+    entered: Authenticated,
+    uri: &Uri,
+    body: Body,
+) -> Result<Response, Problem> {
     let body = request_limits::read_body(body).await?;
     let paging: Paging = request_limits::parse_query(uri)?;
     let answer = verbs::handle(shared, entered.request_context()?, verb, &body).await?;
@@ -366,7 +416,10 @@ async fn call_verb(shared: &Arc<ServerState>, verb: &str, entered: Authenticated
     let answer = paging.cut_to_page(verb, answer)?;
     let mut response = Response::new(Body::from(answer));
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
     headers.extend(HeaderValue::try_from(tag).ok().map(|it| (header::ETAG, it)));
     Ok(response)
 }
@@ -401,5 +454,10 @@ impl IntoResponse for ProblemResponse {
 pub(crate) fn problem_response(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = problem.to_json().to_string();
-    (status, [(header::CONTENT_TYPE, "application/problem+json")], body).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/problem+json")],
+        body,
+    )
+        .into_response()
 }

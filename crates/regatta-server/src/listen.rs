@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 use crate::tls::Tls;
-use crate::{ShutdownCause, ServerState};
+use crate::{ServerState, ShutdownCause};
 
 /// Time limit of the TLS handshake.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,9 +55,20 @@ pub(crate) enum ConnectionOrigin {
 impl fmt::Display for ConnectionOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ConnectionOrigin::Address { peer, is_secure: false, .. } => write!(f, "{peer}"),
-            ConnectionOrigin::Address { peer, is_secure: true, .. } => write!(f, "{peer} (tls)"),
-            ConnectionOrigin::Socket { uid, pid: Some(pid) } => write!(f, "unix uid={uid} pid={pid}"),
+            ConnectionOrigin::Address {
+                peer,
+                is_secure: false,
+                ..
+            } => write!(f, "{peer}"),
+            ConnectionOrigin::Address {
+                peer,
+                is_secure: true,
+                ..
+            } => write!(f, "{peer} (tls)"),
+            ConnectionOrigin::Socket {
+                uid,
+                pid: Some(pid),
+            } => write!(f, "unix uid={uid} pid={pid}"),
             ConnectionOrigin::Socket { uid, pid: None } => write!(f, "unix uid={uid}"),
         }
     }
@@ -93,14 +104,26 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, line: Con
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!("could not set TCP_NODELAY: {error}");
         }
-        let Ok(at) = stream.local_addr() else { continue }; // the peer is gone
-        let (origin, line) = (ConnectionOrigin::Address { peer, local: at, is_secure: tls.is_some() }, line.clone());
+        let Ok(at) = stream.local_addr() else {
+            continue;
+        }; // the peer is gone
+        let (origin, line) = (
+            ConnectionOrigin::Address {
+                peer,
+                local: at,
+                is_secure: tls.is_some(),
+            },
+            line.clone(),
+        );
         match tls.clone() {
             None => under_way.spawn(handle_connection(stream, origin, line)),
             Some(tls) => under_way.spawn(async move {
-                match tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, tls.acceptor.accept(stream)).await {
+                match tokio::time::timeout(TLS_HANDSHAKE_TIMEOUT, tls.acceptor.accept(stream)).await
+                {
                     Ok(Ok(stream)) => handle_connection(stream, origin, line).await,
-                    Ok(Err(error)) => tracing::debug!(from = %origin, "the TLS handshake failed: {error}"),
+                    Ok(Err(error)) => {
+                        tracing::debug!(from = %origin, "the TLS handshake failed: {error}")
+                    }
                     Err(_) => tracing::debug!(from = %origin, "the TLS handshake timed out"),
                 }
             }),
@@ -136,8 +159,14 @@ pub(crate) async fn serve_unix(listener: UnixListener, line: ConnectionContext) 
 
 fn unix_peer(stream: &UnixStream) -> ConnectionOrigin {
     match stream.peer_cred() {
-        Ok(peer) => ConnectionOrigin::Socket { uid: peer.uid(), pid: peer.pid() },
-        Err(_) => ConnectionOrigin::Socket { uid: u32::MAX, pid: None },
+        Ok(peer) => ConnectionOrigin::Socket {
+            uid: peer.uid(),
+            pid: peer.pid(),
+        },
+        Err(_) => ConnectionOrigin::Socket {
+            uid: u32::MAX,
+            pid: None,
+        },
     }
 }
 
@@ -145,7 +174,10 @@ fn unix_peer(stream: &UnixStream) -> ConnectionOrigin {
 /// reason to wait.
 async fn pause_after_error(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+    if !matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    ) {
         tracing::error!("could not accept a connection: {error}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -161,8 +193,17 @@ impl Drop for ConnectionGuard {
 }
 
 /// Serves one connection until it ends.
-async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, origin: ConnectionOrigin, line: ConnectionContext) {
-    let ConnectionContext { shared, router, open_connections: open, shutdown: mut ended } = line;
+async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    origin: ConnectionOrigin,
+    line: ConnectionContext,
+) {
+    let ConnectionContext {
+        shared,
+        router,
+        open_connections: open,
+        shutdown: mut ended,
+    } = line;
     let before = open.fetch_add(1, Relaxed);
     let _counted = ConnectionGuard(open);
     if before >= MAX_CONNECTIONS {
@@ -172,12 +213,22 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(s
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, router) = (shared.clone(), router.clone());
         // Boxed, so that an idle connection reserves no space for it.
-        let answer = Box::pin(crate::handle_request(shared, router, origin, request.map(Body::new)));
+        let answer = Box::pin(crate::handle_request(
+            shared,
+            router,
+            origin,
+            request.map(Body::new),
+        ));
         async { Ok::<_, Infallible>(answer.await) }
     });
     let mut http = hyper::server::conn::http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(MAX_HEAD_BYTES).half_close(false);
-    let mut connection = std::pin::pin!(http.serve_connection(TokioIo::new(WriteTimeoutStream::new(stream)), service));
+    http.timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(MAX_HEAD_BYTES)
+        .half_close(false);
+    let mut connection = std::pin::pin!(
+        http.serve_connection(TokioIo::new(WriteTimeoutStream::new(stream)), service)
+    );
     tokio::select! {
         served = connection.as_mut() => return log_connection_end(origin, served),
         () = crate::wait_for_shutdown(&mut ended) => connection.as_mut().graceful_shutdown(),
@@ -200,33 +251,54 @@ struct WriteTimeoutStream<S> {
 
 impl<S> WriteTimeoutStream<S> {
     fn new(stream: S) -> WriteTimeoutStream<S> {
-        WriteTimeoutStream { stream, stall_timer: Box::pin(tokio::time::sleep(WRITE_STALL_TIMEOUT)), is_waiting: false }
+        WriteTimeoutStream {
+            stream,
+            stall_timer: Box::pin(tokio::time::sleep(WRITE_STALL_TIMEOUT)),
+            is_waiting: false,
+        }
     }
 
     /// Returns the result of an attempt to write, or an error if the peer has read nothing for too
     /// long.
-    fn check_stall<T>(&mut self, cx: &mut Context<'_>, came: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn check_stall<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        came: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if came.is_ready() {
             self.is_waiting = false;
             return came;
         }
         if !self.is_waiting {
             self.is_waiting = true;
-            self.stall_timer.as_mut().reset(Instant::now() + WRITE_STALL_TIMEOUT);
+            self.stall_timer
+                .as_mut()
+                .reset(Instant::now() + WRITE_STALL_TIMEOUT);
         }
         ready!(self.stall_timer.as_mut().poll(cx));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer reads nothing")))
+        Poll::Ready(Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the peer reads nothing",
+        )))
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let came = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.check_stall(cx, came)
     }
@@ -269,7 +341,9 @@ mod tests {
         let slow = tokio::spawn(async move {
             for _ in 0..8 {
                 tokio::time::sleep(WRITE_STALL_TIMEOUT / 2).await;
-                tokio::io::AsyncReadExt::read_exact(&mut far, &mut [0; 16]).await.unwrap();
+                tokio::io::AsyncReadExt::read_exact(&mut far, &mut [0; 16])
+                    .await
+                    .unwrap();
             }
             std::future::pending::<()>().await; // keeps its end open
         });

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
-use crate::verbs::RequestContext;
 use crate::tokens::Principal;
+use crate::verbs::RequestContext;
 
 /// Maximum number of waiting spans; more are dropped.
 const MAX_WAITING_SPANS: usize = 8_192;
@@ -41,21 +41,43 @@ pub struct TraceCollector {
 
 impl TraceCollector {
     /// Reads the standard variables of OpenTelemetry. Returns `None` if no collector is configured.
-    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Option<TraceCollector>, String> {
+    pub fn from_env(
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<TraceCollector>, String> {
         let named = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT");
-        let base =
-            || variable("OTEL_EXPORTER_OTLP_ENDPOINT").map(|it| format!("{}/v1/traces", it.trim_end_matches('/')));
-        let Some(url) = named.or_else(base) else { return Ok(None) };
+        let base = || {
+            variable("OTEL_EXPORTER_OTLP_ENDPOINT")
+                .map(|it| format!("{}/v1/traces", it.trim_end_matches('/')))
+        };
+        let Some(url) = named.or_else(base) else {
+            return Ok(None);
+        };
         let rest = url.strip_prefix("http://").ok_or_else(|| {
-            format!("{url:?} does not begin with http://; traces can only be sent over HTTP, to a collector nearby")
+            format!(
+                "{url:?} does not begin with http://; traces can only be sent over HTTP, to a \
+                collector nearby"
+            )
         })?;
-        let (address, path) = rest.split_once('/').map_or((rest, String::new()), |it| (it.0, it.1.to_owned()));
-        let address = if address.contains(':') { address.to_owned() } else { format!("{address}:4318") };
+        let (address, path) = rest
+            .split_once('/')
+            .map_or((rest, String::new()), |it| (it.0, it.1.to_owned()));
+        let address = if address.contains(':') {
+            address.to_owned()
+        } else {
+            format!("{address}:4318")
+        };
         let headers = variable("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
         let headers = headers.split(',').filter_map(|it| it.split_once('='));
-        let headers = headers.map(|it| (it.0.trim().to_owned(), it.1.trim().to_owned())).collect();
+        let headers = headers
+            .map(|it| (it.0.trim().to_owned(), it.1.trim().to_owned()))
+            .collect();
         let service = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| "regatta".into());
-        Ok(Some(TraceCollector { address, path: format!("/{path}"), headers, service }))
+        Ok(Some(TraceCollector {
+            address,
+            path: format!("/{path}"),
+            headers,
+            service,
+        }))
     }
 }
 
@@ -94,20 +116,39 @@ const MAX_OPEN_SPANS: usize = 10_000;
 impl Tracer {
     pub(crate) fn new(to: TraceCollector) -> std::io::Result<Tracer> {
         let seed = crate::tokens::random_bytes()?;
-        Ok(Tracer { collector: to, id_seed: seed, waiting_spans: Mutex::default(), open_spans: Mutex::default(), batch_ready: Notify::new() })
+        Ok(Tracer {
+            collector: to,
+            id_seed: seed,
+            waiting_spans: Mutex::default(),
+            open_spans: Mutex::default(),
+            batch_ready: Notify::new(),
+        })
     }
 
     fn derive_id(&self, what: &str, bytes: usize) -> String {
-        let digest = Sha256::new().chain_update(self.id_seed).chain_update(what).finalize();
-        digest.iter().take(bytes).map(|it| format!("{it:02x}")).collect()
+        let digest = Sha256::new()
+            .chain_update(self.id_seed)
+            .chain_update(what)
+            .finalize();
+        digest
+            .iter()
+            .take(bytes)
+            .map(|it| format!("{it:02x}"))
+            .collect()
     }
 
     fn attempt_ids(&self, id: AttemptId) -> (String, String) {
-        (self.derive_id(&format!("trace of {id}"), 16), self.derive_id(&format!("span of {id}"), 8))
+        (
+            self.derive_id(&format!("trace of {id}"), 16),
+            self.derive_id(&format!("span of {id}"), 8),
+        )
     }
 
     fn queue_span(&self, mut span: Span) {
-        let mut waiting = self.waiting_spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self
+            .waiting_spans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         waiting.0 += 1;
         if span.id.is_empty() {
             span.id = self.derive_id(&format!("span {}", waiting.0), 8);
@@ -124,8 +165,16 @@ impl Tracer {
     }
 
     /// Records an answered call.
-    pub(crate) fn record_call(&self, verb: &str, guest: &CallerAttributes, took: Duration, refused: Option<&str>) {
-        let to = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(crate) fn record_call(
+        &self,
+        verb: &str,
+        guest: &CallerAttributes,
+        took: Duration,
+        refused: Option<&str>,
+    ) {
+        let to = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let (trace, parent) = match (&guest.parent, guest.attempt) {
             (Some((trace, span)), _) => (trace.clone(), Some(span.clone())),
             (None, Some(id)) => {
@@ -134,7 +183,10 @@ impl Tracer {
             }
             (None, None) => (String::new(), None),
         };
-        let mut attributes = vec![("regatta.verb", verb.to_owned()), ("regatta.caller", guest.caller.clone())];
+        let mut attributes = vec![
+            ("regatta.verb", verb.to_owned()),
+            ("regatta.caller", guest.caller.clone()),
+        ];
         attributes.extend(guest.attempt.map(|it| ("regatta.attempt", it.to_string())));
         self.queue_span(Span {
             trace,
@@ -152,15 +204,23 @@ impl Tracer {
     /// Records an event: the beginning or the end of an attempt or a landing.
     pub(crate) fn record_event(&self, recorded: &Recorded) {
         let wall = recorded.now.unix_ms;
-        let mut begun = self.open_spans.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self
+            .open_spans
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         match &recorded.event {
             Event::AttemptStarted(it) if begun.attempts.len() < MAX_OPEN_SPANS => {
                 let attempt = it.attempt();
-                begun.attempts.insert(attempt.id, (wall, format!("{} {}", attempt.task, attempt.agent)));
+                begun.attempts.insert(
+                    attempt.id,
+                    (wall, format!("{} {}", attempt.task, attempt.agent)),
+                );
             }
             Event::AttemptEnded(it) => {
                 let id = *it.attempt();
-                let Some((from, name)) = begun.attempts.remove(&id) else { return };
+                let Some((from, name)) = begun.attempts.remove(&id) else {
+                    return;
+                };
                 drop(begun);
                 let good = matches!(it.cause(), AttemptCause::Submitted | AttemptCause::Reported);
                 let cause = format!("{:?}", it.cause()).to_lowercase();
@@ -173,22 +233,37 @@ impl Tracer {
                     kind: 1,
                     start_ns: unix_ns(from),
                     end_ns: unix_ns(wall),
-                    attributes: vec![("regatta.attempt", id.to_string()), ("regatta.cause", cause.clone())],
+                    attributes: vec![
+                        ("regatta.attempt", id.to_string()),
+                        ("regatta.cause", cause.clone()),
+                    ],
                     error: (!good).then_some(cause),
                 });
             }
             Event::LandingQueued(it) if begun.landings.len() < MAX_OPEN_SPANS => {
                 let landing = it.landing();
-                begun.landings.insert(landing.id, (wall, landing.submission.attempt));
+                begun
+                    .landings
+                    .insert(landing.id, (wall, landing.submission.attempt));
             }
             Event::LandingLanded(it) => self.end_landing_span(begun, *it.landing(), wall, None),
-            Event::LandingEnded(it) => self.end_landing_span(begun, *it.landing(), wall, Some("not landed".into())),
+            Event::LandingEnded(it) => {
+                self.end_landing_span(begun, *it.landing(), wall, Some("not landed".into()))
+            }
             _ => {}
         }
     }
 
-    fn end_landing_span(&self, mut begun: std::sync::MutexGuard<'_, OpenSpans>, id: LandingId, wall: u64, error: Option<String>) {
-        let Some((from, attempt)) = begun.landings.remove(&id) else { return };
+    fn end_landing_span(
+        &self,
+        mut begun: std::sync::MutexGuard<'_, OpenSpans>,
+        id: LandingId,
+        wall: u64,
+        error: Option<String>,
+    ) {
+        let Some((from, attempt)) = begun.landings.remove(&id) else {
+            return;
+        };
         drop(begun);
         let (trace, parent) = self.attempt_ids(attempt);
         self.queue_span(Span {
@@ -199,7 +274,10 @@ impl Tracer {
             kind: 1,
             start_ns: unix_ns(from),
             end_ns: unix_ns(wall),
-            attributes: vec![("regatta.landing", id.to_string()), ("regatta.attempt", attempt.to_string())],
+            attributes: vec![
+                ("regatta.landing", id.to_string()),
+                ("regatta.attempt", attempt.to_string()),
+            ],
             error,
         });
     }
@@ -218,7 +296,10 @@ impl Tracer {
     pub(crate) async fn send_all(&self, mut told: bool) -> bool {
         loop {
             let batch: Vec<Span> = {
-                let mut waiting = self.waiting_spans.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut waiting = self
+                    .waiting_spans
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 let count = waiting.1.len().min(SPANS_PER_BATCH);
                 waiting.1.drain(..count).collect()
             };
@@ -264,7 +345,11 @@ impl CallerAttributes {
             Principal::Attempt { id, .. } => Some(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
         };
-        CallerAttributes { caller: guest.principal.label(), attempt, parent: guest.trace_parent.clone() }
+        CallerAttributes {
+            caller: guest.principal.label(),
+            attempt,
+            parent: guest.trace_parent.clone(),
+        }
     }
 }
 
@@ -272,11 +357,16 @@ impl CallerAttributes {
 pub(crate) fn parse_traceparent(headers: &HeaderMap) -> Option<(String, String)> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let parts: Vec<&str> = text.split('-').collect();
-    let [_, trace, span, _] = parts[..] else { return None };
-    let hex = |it: &str, length: usize| {
-        it.len() == length && it.bytes().all(|it| it.is_ascii_hexdigit()) && it.bytes().any(|it| it != b'0')
+    let [_, trace, span, _] = parts[..] else {
+        return None;
     };
-    (hex(trace, 32) && hex(span, 16)).then(|| (trace.to_ascii_lowercase(), span.to_ascii_lowercase()))
+    let hex = |it: &str, length: usize| {
+        it.len() == length
+            && it.bytes().all(|it| it.is_ascii_hexdigit())
+            && it.bytes().any(|it| it != b'0')
+    };
+    (hex(trace, 32) && hex(span, 16))
+        .then(|| (trace.to_ascii_lowercase(), span.to_ascii_lowercase()))
 }
 
 fn encode_spans(service: &str, spans: &[Span]) -> Value {
@@ -313,18 +403,38 @@ fn encode_spans(service: &str, spans: &[Span]) -> Value {
 }
 
 async fn post_spans(to: &TraceCollector, body: String) -> Result<(), String> {
-    let stream = tokio::net::TcpStream::connect(&to.address).await.map_err(|it| it.to_string())?;
+    let stream = tokio::net::TcpStream::connect(&to.address)
+        .await
+        .map_err(|it| it.to_string())?;
     let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = shaken.map_err(|it| it.to_string())?;
     let driven = tokio::spawn(connection);
-    let request = hyper::Request::post(&to.path).header("host", &to.address).header("content-type", "application/json");
-    let request = to.headers.iter().fold(request, |it, (name, value)| it.header(name, value));
-    let request = request.body(Full::<axum::body::Bytes>::from(body)).map_err(|it| it.to_string())?;
+    let request = hyper::Request::post(&to.path)
+        .header("host", &to.address)
+        .header("content-type", "application/json");
+    let request = to
+        .headers
+        .iter()
+        .fold(request, |it, (name, value)| it.header(name, value));
+    let request = request
+        .body(Full::<axum::body::Bytes>::from(body))
+        .map_err(|it| it.to_string())?;
     let sent = async {
-        let response = sender.send_request(request).await.map_err(|it| it.to_string())?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|it| it.to_string())?;
         let status = response.status();
-        response.into_body().collect().await.map_err(|it| it.to_string())?;
-        if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
+        response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|it| it.to_string())?;
+        if status.is_success() {
+            Ok(())
+        } else {
+            Err(format!("it answered {status}"))
+        }
     };
     let sent = sent.await;
     driven.abort();
@@ -338,13 +448,20 @@ mod tests {
     #[test]
     fn collector_is_read_from_the_standard_otel_variables() {
         let read = |pairs: &[(&str, &str)]| {
-            let pairs: HashMap<String, String> = pairs.iter().map(|it| (it.0.into(), it.1.into())).collect();
+            let pairs: HashMap<String, String> =
+                pairs.iter().map(|it| (it.0.into(), it.1.into())).collect();
             TraceCollector::from_env(|name| pairs.get(name).cloned())
         };
         assert_eq!(read(&[]), Ok(None));
-        let one = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/")]).unwrap().unwrap();
+        let one = read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318/")])
+            .unwrap()
+            .unwrap();
         assert_eq!(
-            (one.address.as_str(), one.path.as_str(), one.service.as_str()),
+            (
+                one.address.as_str(),
+                one.path.as_str(),
+                one.service.as_str()
+            ),
             ("127.0.0.1:4318", "/v1/traces", "regatta")
         );
         let other = read(&[
@@ -352,17 +469,37 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=1, y=2"),
         ]);
         let other = other.unwrap().unwrap();
-        assert_eq!((other.address.as_str(), other.path.as_str()), ("collector:4318", "/in"));
-        assert_eq!(other.headers, [("x-key".into(), "1".into()), ("y".into(), "2".into())]);
+        assert_eq!(
+            (other.address.as_str(), other.path.as_str()),
+            ("collector:4318", "/in")
+        );
+        assert_eq!(
+            other.headers,
+            [("x-key".into(), "1".into()), ("y".into(), "2".into())]
+        );
         assert!(read(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "https://far.example")]).is_err());
     }
 
     #[test]
     fn valid_traceparent_is_kept_and_an_invalid_one_is_ignored() {
-        let of = |text: &str| parse_traceparent(&[("traceparent".parse().unwrap(), text.parse().unwrap())].into_iter().collect());
+        let of = |text: &str| {
+            parse_traceparent(
+                &[("traceparent".parse().unwrap(), text.parse().unwrap())]
+                    .into_iter()
+                    .collect(),
+            )
+        };
         let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
-        assert_eq!(of(&format!("00-{trace}-{span}-01")), Some((trace.into(), span.into())));
-        for bad in ["", "00-1-2-01", &format!("00-{}-{span}-01", "0".repeat(32)), &format!("00-{trace}-{span}")] {
+        assert_eq!(
+            of(&format!("00-{trace}-{span}-01")),
+            Some((trace.into(), span.into()))
+        );
+        for bad in [
+            "",
+            "00-1-2-01",
+            &format!("00-{}-{span}-01", "0".repeat(32)),
+            &format!("00-{trace}-{span}"),
+        ] {
             assert_eq!(of(bad), None, "{bad}");
         }
     }

@@ -71,18 +71,27 @@ impl Paging {
             return Ok(answer);
         }
         let Some((_, place, key, order)) = LIST_VERBS.iter().find(|it| it.0 == verb) else {
-            return Err(Problem::new(400, "no_list", format!("{verb} does not return a list"), "omit limit and after"));
+            return Err(Problem::new(
+                400,
+                "no_list",
+                format!("{verb} does not return a list"),
+                "omit limit and after",
+            ));
         };
-        let bug = |it: serde_json::Error| Problem::new(500, "bug", it.to_string(), "please report this");
+        let bug =
+            |it: serde_json::Error| Problem::new(500, "bug", it.to_string(), "please report this");
         let mut whole: VerbAnswer<Value> = serde_json::from_slice(&answer).map_err(bug)?;
-        let Some(Value::Array(items)) = whole.data.pointer_mut(place) else { return Ok(answer) };
+        let Some(Value::Array(items)) = whole.data.pointer_mut(place) else {
+            return Ok(answer);
+        };
         let from = match &self.after {
             None => 0,
             Some(after) => match items.iter().position(|it| key_of(it, key) == *after) {
                 Some(at) => at + 1,
-                None if *order == ListOrder::ByKey => {
-                    items.iter().position(|it| compare(&key_of(it, key), after).is_gt()).unwrap_or(items.len())
-                }
+                None if *order == ListOrder::ByKey => items
+                    .iter()
+                    .position(|it| compare(&key_of(it, key), after).is_gt())
+                    .unwrap_or(items.len()),
                 None => {
                     return Err(Problem::new(
                         410,
@@ -94,8 +103,13 @@ impl Paging {
             },
         };
         let all = items.len();
-        let page: Vec<Value> = items.drain(from..).take(self.limit.unwrap_or(usize::MAX).clamp(1, 10_000)).collect();
-        let next = (from + page.len() < all).then(|| page.last().map(|it| key_of(it, key))).flatten();
+        let page: Vec<Value> = items
+            .drain(from..)
+            .take(self.limit.unwrap_or(usize::MAX).clamp(1, 10_000))
+            .collect();
+        let next = (from + page.len() < all)
+            .then(|| page.last().map(|it| key_of(it, key)))
+            .flatten();
         *items = page;
         let mut whole = serde_json::to_value(&whole).map_err(bug)?;
         if let Some(next) = next {
@@ -110,45 +124,103 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn page(verb: &str, data: Value, limit: Option<usize>, after: Option<&str>) -> Result<Value, String> {
+    fn page(
+        verb: &str,
+        data: Value,
+        limit: Option<usize>,
+        after: Option<&str>,
+    ) -> Result<Value, String> {
         let answer = serde_json::to_vec(&json!({ "revision": 7, "data": data })).unwrap();
-        let paging = Paging { limit, after: after.map(str::to_owned) };
-        paging.cut_to_page(verb, answer).map(|it| serde_json::from_slice(&it).unwrap()).map_err(|it| it.code)
+        let paging = Paging {
+            limit,
+            after: after.map(str::to_owned),
+        };
+        paging
+            .cut_to_page(verb, answer)
+            .map(|it| serde_json::from_slice(&it).unwrap())
+            .map_err(|it| it.code)
     }
 
     /// Entries may be added and removed between two pages.
     #[test]
     fn every_entry_is_on_exactly_one_page() {
-        let tasks = |ids: &[u64]| json!(ids.iter().map(|it| json!({ "id": format!("T{it}") })).collect::<Vec<_>>());
+        let tasks = |ids: &[u64]| {
+            json!(
+                ids.iter()
+                    .map(|it| json!({ "id": format!("T{it}") }))
+                    .collect::<Vec<_>>()
+            )
+        };
         let first = page("task.list", tasks(&[8, 9, 10, 11]), Some(2), None).unwrap();
-        assert_eq!((&first["data"], &first["next"], &first["revision"]), (&tasks(&[8, 9]), &json!("T9"), &json!(7)));
+        assert_eq!(
+            (&first["data"], &first["next"], &first["revision"]),
+            (&tasks(&[8, 9]), &json!("T9"), &json!(7))
+        );
         // T9 was removed, and T12 was added.
         let second = page("task.list", tasks(&[8, 10, 11, 12]), Some(2), Some("T9")).unwrap();
-        assert_eq!((&second["data"], &second["next"]), (&tasks(&[10, 11]), &json!("T11")));
+        assert_eq!(
+            (&second["data"], &second["next"]),
+            (&tasks(&[10, 11]), &json!("T11"))
+        );
         let last = page("task.list", tasks(&[12]), Some(2), Some("T11")).unwrap();
-        assert_eq!((&last["data"], &last["next"]), (&tasks(&[12]), &Value::Null));
-        assert_eq!(page("task.list", tasks(&[]), Some(2), Some("T12")).unwrap()["data"], json!([]));
+        assert_eq!(
+            (&last["data"], &last["next"]),
+            (&tasks(&[12]), &Value::Null)
+        );
+        assert_eq!(
+            page("task.list", tasks(&[]), Some(2), Some("T12")).unwrap()["data"],
+            json!([])
+        );
         // Names are listed in natural order. The entry of the cursor was removed.
-        let named = |all: &[&str]| json!(all.iter().map(|it| json!({ "name": it })).collect::<Vec<_>>());
+        let named = |all: &[&str]| {
+            json!(
+                all.iter()
+                    .map(|it| json!({ "name": it }))
+                    .collect::<Vec<_>>()
+            )
+        };
         for (verb, listed, gone, left) in [
-            ("agent.list", ["a-1", "a-2", "a-10"], "a-3", ["a-10"].as_slice()),
+            (
+                "agent.list",
+                ["a-1", "a-2", "a-10"],
+                "a-3",
+                ["a-10"].as_slice(),
+            ),
             ("agent.list", ["a-1", "a-3", "a-x"], "a-2", &["a-3", "a-x"]),
             ("project.list", ["a-1", "a-2", "a-10"], "a-9", &["a-10"]),
         ] {
-            assert_eq!(page(verb, named(&listed), None, Some(gone)).unwrap()["data"], named(left), "{verb} {gone}");
+            assert_eq!(
+                page(verb, named(&listed), None, Some(gone)).unwrap()["data"],
+                named(left),
+                "{verb} {gone}"
+            );
         }
         let held = json!({ "held": [{ "claim": "C1" }, { "claim": "C2" }], "waiting": [] });
         let cut = page("claim.list", held, Some(1), None).unwrap();
-        assert_eq!((&cut["data"]["held"], &cut["next"]), (&json!([{ "claim": "C1" }]), &json!("C1")));
-        assert_eq!(page("queue", json!([{ "project": "a" }]), Some(1), Some("b")), Err("cursor_gone".into()));
-        assert_eq!(page("status", json!({}), Some(1), None), Err("no_list".into()));
+        assert_eq!(
+            (&cut["data"]["held"], &cut["next"]),
+            (&json!([{ "claim": "C1" }]), &json!("C1"))
+        );
+        assert_eq!(
+            page("queue", json!([{ "project": "a" }]), Some(1), Some("b")),
+            Err("cursor_gone".into())
+        );
+        assert_eq!(
+            page("status", json!({}), Some(1), None),
+            Err("no_list".into())
+        );
     }
 
     /// Every verb that returns a list has pages.
     #[test]
     fn every_verb_that_returns_a_list_has_pages() {
         for verb in regatta_api::VERBS {
-            assert_eq!(LIST_VERBS.iter().any(|it| it.0 == verb.name), verb.returns_list(), "{}", verb.name);
+            assert_eq!(
+                LIST_VERBS.iter().any(|it| it.0 == verb.name),
+                verb.returns_list(),
+                "{}",
+                verb.name
+            );
         }
     }
 }

@@ -18,7 +18,11 @@ use crate::tokens::Principal;
 fn limits_for(visitor: &Principal) -> (f64, f64) {
     match visitor.scope() {
         TokenScope::Runner => (2_000.0, 4_000.0),
-        TokenScope::Admin | TokenScope::Operator | TokenScope::Viewer | TokenScope::Attempt | TokenScope::Lead => (50.0, 200.0),
+        TokenScope::Admin
+        | TokenScope::Operator
+        | TokenScope::Viewer
+        | TokenScope::Attempt
+        | TokenScope::Lead => (50.0, 200.0),
     }
 }
 
@@ -40,8 +44,13 @@ struct Bucket {
 
 impl Bucket {
     fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.refilled_at).as_secs_f64();
-        (self.available, self.refilled_at) = ((self.available + passed * self.rate).min(self.capacity), now);
+        let passed = now
+            .saturating_duration_since(self.refilled_at)
+            .as_secs_f64();
+        (self.available, self.refilled_at) = (
+            (self.available + passed * self.rate).min(self.capacity),
+            now,
+        );
     }
 }
 
@@ -59,7 +68,12 @@ impl RequestLimiter {
             });
         }
         let (rate, most) = limits_for(visitor);
-        let bucket = buckets.entry(visitor.label()).or_insert(Bucket { rate, capacity: most, available: most, refilled_at: now });
+        let bucket = buckets.entry(visitor.label()).or_insert(Bucket {
+            rate,
+            capacity: most,
+            available: most,
+            refilled_at: now,
+        });
         bucket.refill(now);
         if bucket.available < 1.0 {
             return Err(Problem {
@@ -67,7 +81,10 @@ impl RequestLimiter {
                 ..Problem::new(
                     429,
                     "too_fast",
-                    format!("{} sends more than {rate} requests a second", visitor.label()),
+                    format!(
+                        "{} sends more than {rate} requests a second",
+                        visitor.label()
+                    ),
                     "wait a moment; to wait for something, use a verb that waits",
                 )
             });
@@ -85,7 +102,10 @@ mod tests {
     #[test]
     fn rate_limit_applies_only_to_the_caller_that_exceeds_it() {
         let (limiter, start) = (RequestLimiter::default(), Instant::now());
-        let named = |name: &str| Principal::Named { name: name.into(), scope: TokenScope::Operator };
+        let named = |name: &str| Principal::Named {
+            name: name.into(),
+            scope: TokenScope::Operator,
+        };
         let asked = |name: &str, at| limiter.count_request(&named(name), at).is_ok();
         assert_eq!((0..1_000).filter(|_| asked("ann", start)).count(), 200);
         assert!(asked("bob", start), "another caller has its own bucket");
@@ -98,10 +118,26 @@ mod tests {
     fn buckets_of_inactive_callers_are_removed() {
         let (limiter, start) = (RequestLimiter::default(), Instant::now());
         for nth in 0..PRUNE_THRESHOLD {
-            limiter.count_request(&Principal::Named { name: format!("n{nth}"), scope: TokenScope::Viewer }, start).unwrap();
+            limiter
+                .count_request(
+                    &Principal::Named {
+                        name: format!("n{nth}"),
+                        scope: TokenScope::Viewer,
+                    },
+                    start,
+                )
+                .unwrap();
         }
         let later = start + Duration::from_secs(60);
-        limiter.count_request(&Principal::Named { name: "new".into(), scope: TokenScope::Viewer }, later).unwrap();
+        limiter
+            .count_request(
+                &Principal::Named {
+                    name: "new".into(),
+                    scope: TokenScope::Viewer,
+                },
+                later,
+            )
+            .unwrap();
         assert_eq!(limiter.buckets.lock().unwrap().len(), 1);
     }
 }

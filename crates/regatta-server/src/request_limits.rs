@@ -36,10 +36,18 @@ pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
         Ok(Err(_)) => Err(Problem::new(
             413,
             "too_large",
-            format!("the body is larger than {} MiB, or ended early", MAX_BODY_BYTES / 1024 / 1024),
+            format!(
+                "the body is larger than {} MiB, or ended early",
+                MAX_BODY_BYTES / 1024 / 1024
+            ),
             "send less in one request",
         )),
-        Err(_) => Err(Problem::new(408, "too_slow", "the body did not arrive in time", "send it again")),
+        Err(_) => Err(Problem::new(
+            408,
+            "too_slow",
+            "the body did not arrive in time",
+            "send it again",
+        )),
     }
 }
 
@@ -49,7 +57,10 @@ pub(crate) struct QueryParams<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
     type Rejection = ProblemResponse;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<QueryParams<T>, ProblemResponse> {
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _: &S,
+    ) -> Result<QueryParams<T>, ProblemResponse> {
         Ok(QueryParams(parse_query(&parts.uri)?))
     }
 }
@@ -82,8 +93,14 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
         "/api/agents" | "/api/poll" => "GET, POST",
         _ => "POST",
     };
-    let mut response =
-        problem_response(&Problem::new(405, "wrong_method", format!("this address accepts {takes}"), "use that method"));
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(takes));
+    let mut response = problem_response(&Problem::new(
+        405,
+        "wrong_method",
+        format!("this address accepts {takes}"),
+        "use that method",
+    ));
+    response
+        .headers_mut()
+        .insert(header::ALLOW, HeaderValue::from_static(takes));
     response
 }

@@ -44,7 +44,14 @@ pub(crate) enum Principal {
     /// The holder of a given token.
     Named { name: String, scope: TokenScope },
     /// The program of an attempt.
-    Attempt { id: AttemptId, task: TaskId, agent: AgentName, fencing_token: u64, is_lead: bool, leads_mission: bool },
+    Attempt {
+        id: AttemptId,
+        task: TaskId,
+        agent: AgentName,
+        fencing_token: u64,
+        is_lead: bool,
+        leads_mission: bool,
+    },
     /// The command of a fired hook. An admin wrote the command, so it may do what an operator may.
     Firing { id: FiringId, agent: AgentName },
 }
@@ -115,17 +122,25 @@ impl std::fmt::Debug for TokenMinter {
 impl TokenMinter {
     /// Returns the mint of the daemon with this token.
     pub fn from_daemon_token(own: &str) -> TokenMinter {
-        TokenMinter { key: mac(own.as_bytes(), b"regatta attempts 1") }
+        TokenMinter {
+            key: mac(own.as_bytes(), b"regatta attempts 1"),
+        }
     }
 
     /// Returns the token of an attempt.
     pub fn attempt_token(&self, id: AttemptId, fence: u64) -> String {
-        format!("ra_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
+        format!(
+            "ra_{id}_{}",
+            hex(&mac(&self.key, format!("{id} {fence}").as_bytes()))
+        )
     }
 
     /// Returns the token of a hook's command.
     pub fn firing_token(&self, id: FiringId, fence: u64) -> String {
-        format!("rf_{id}_{}", hex(&mac(&self.key, format!("{id} {fence}").as_bytes())))
+        format!(
+            "rf_{id}_{}",
+            hex(&mac(&self.key, format!("{id} {fence}").as_bytes()))
+        )
     }
 }
 
@@ -137,7 +152,10 @@ fn mac(key: &[u8], words: &[u8]) -> [u8; 32] {
 
 fn hex(bytes: &[u8]) -> String {
     let digit = |it: u8| char::from(b"0123456789abcdef"[usize::from(it & 15)]);
-    bytes.iter().flat_map(|it| [digit(it >> 4), digit(*it)]).collect()
+    bytes
+        .iter()
+        .flat_map(|it| [digit(it >> 4), digit(*it)])
+        .collect()
 }
 
 fn hash(token: &str) -> String {
@@ -159,12 +177,22 @@ impl TokenStore {
     pub fn open(data_dir: &Path, own: String) -> std::io::Result<TokenStore> {
         let file = data_dir.join(TOKENS_FILE);
         let given = match std::fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(|it| std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{TOKENS_FILE}: {it}")))?,
+            Ok(text) => serde_json::from_slice(&text).map_err(|it| {
+                std::io::Error::new(
+                    std::io::ErrorKind::InvalidData,
+                    format!("{TOKENS_FILE}: {it}"),
+                )
+            })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => vec![],
             Err(error) => return Err(error),
         };
-        Ok(TokenStore { minter: TokenMinter::from_daemon_token(&own), daemon_token: own, file, issued: RwLock::new(given), change_lock: Mutex::new(()) })
+        Ok(TokenStore {
+            minter: TokenMinter::from_daemon_token(&own),
+            daemon_token: own,
+            file,
+            issued: RwLock::new(given),
+            change_lock: Mutex::new(()),
+        })
     }
 
     /// Returns the mint of the tokens of attempts.
@@ -173,7 +201,12 @@ impl TokenStore {
     }
 
     /// Returns the caller that a token identifies, or why it is invalid.
-    pub(crate) fn authenticate(&self, shown: &str, board: &Board, wall: u64) -> Result<Principal, Problem> {
+    pub(crate) fn authenticate(
+        &self,
+        shown: &str,
+        board: &Board,
+        wall: u64,
+    ) -> Result<Principal, Problem> {
         if bool::from(shown.as_bytes().ct_eq(self.daemon_token.as_bytes())) {
             return Ok(Principal::Owner);
         }
@@ -194,14 +227,24 @@ impl TokenStore {
                 format!("the token {} has expired", it.name),
                 "ask an admin for a new one: regatta token add",
             )),
-            Some(it) => Ok(Principal::Named { name: it.name.clone(), scope: it.scope }),
+            Some(it) => Ok(Principal::Named {
+                name: it.name.clone(),
+                scope: it.scope,
+            }),
             None => Err(no_token()),
         }
     }
 
-    fn authenticate_attempt(&self, shown: &str, rest: &str, board: &Board) -> Result<Principal, Problem> {
+    fn authenticate_attempt(
+        &self,
+        shown: &str,
+        rest: &str,
+        board: &Board,
+    ) -> Result<Principal, Problem> {
         let id: Option<AttemptId> = rest.split('_').next().and_then(|it| it.parse().ok());
-        let Some(attempt) = id.and_then(|it| board.attempts.get(&it)) else { return Err(attempt_over()) };
+        let Some(attempt) = id.and_then(|it| board.attempts.get(&it)) else {
+            return Err(attempt_over());
+        };
         let right = self.minter.attempt_token(attempt.id, attempt.token);
         if !bool::from(shown.as_bytes().ct_eq(right.as_bytes())) {
             return Err(no_token());
@@ -209,30 +252,61 @@ impl TokenStore {
         if !may_act(attempt) {
             return Err(attempt_over());
         }
-        let lead = board.agents.get(&attempt.agent).is_some_and(|it| it.role == Role::Lead);
+        let lead = board
+            .agents
+            .get(&attempt.agent)
+            .is_some_and(|it| it.role == Role::Lead);
         let (task, agent, fence) = (attempt.task, attempt.agent.clone(), attempt.token);
-        let leads_mission = board.tasks.get(&task).is_some_and(|task| task.duty == Some(TaskDuty::Lead));
-        Ok(Principal::Attempt { id: attempt.id, task, agent, fencing_token: fence, is_lead: lead, leads_mission })
+        let leads_mission = board
+            .tasks
+            .get(&task)
+            .is_some_and(|task| task.duty == Some(TaskDuty::Lead));
+        Ok(Principal::Attempt {
+            id: attempt.id,
+            task,
+            agent,
+            fencing_token: fence,
+            is_lead: lead,
+            leads_mission,
+        })
     }
 
-    fn authenticate_firing(&self, shown: &str, rest: &str, board: &Board) -> Result<Principal, Problem> {
+    fn authenticate_firing(
+        &self,
+        shown: &str,
+        rest: &str,
+        board: &Board,
+    ) -> Result<Principal, Problem> {
         let id: Option<FiringId> = rest.split('_').next().and_then(|it| it.parse().ok());
-        let Some(firing) = id.and_then(|it| board.firings.get(&it)) else { return Err(firing_over()) };
+        let Some(firing) = id.and_then(|it| board.firings.get(&it)) else {
+            return Err(firing_over());
+        };
         let right = self.minter.firing_token(firing.id, firing.token);
         if !bool::from(shown.as_bytes().ct_eq(right.as_bytes())) {
             return Err(no_token());
         }
-        Ok(Principal::Firing { id: firing.id, agent: firing.agent.clone() })
+        Ok(Principal::Firing {
+            id: firing.id,
+            agent: firing.agent.clone(),
+        })
     }
 
     /// Creates a token. Only its hash is stored.
-    pub(crate) fn add(&self, name: &str, scope: TokenScope, lasts_ms: Option<u64>, wall: u64) -> Result<NewTokenView, Problem> {
+    pub(crate) fn add(
+        &self,
+        name: &str,
+        scope: TokenScope,
+        lasts_ms: Option<u64>,
+        wall: u64,
+    ) -> Result<NewTokenView, Problem> {
         check_name(name)?;
         if !TokenScope::ASSIGNABLE.contains(&scope) {
             return Err(Problem::new(
                 400,
                 "bad_scope",
-                format!("a token with the scope {scope} cannot be created; the attempt has its own"),
+                format!(
+                    "a token with the scope {scope} cannot be created; the attempt has its own"
+                ),
                 "use one of admin, operator, viewer, runner",
             ));
         }
@@ -281,11 +355,21 @@ impl TokenStore {
 
     /// Returns a given token by its name.
     fn find_issued(&self, name: &str) -> Option<IssuedToken> {
-        self.issued.read().unwrap_or_else(PoisonError::into_inner).iter().find(|it| it.name == name).cloned()
+        self.issued
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .find(|it| it.name == name)
+            .cloned()
     }
 
     pub(crate) fn list(&self, wall: u64) -> Vec<TokenView> {
-        self.issued.read().unwrap_or_else(PoisonError::into_inner).iter().map(|it| it.view(wall)).collect()
+        self.issued
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .iter()
+            .map(|it| it.view(wall))
+            .collect()
     }
 
     /// Removes a token. It is invalid from now on.
@@ -297,7 +381,10 @@ impl TokenStore {
                 return Err(Problem::new(
                     404,
                     "no_such_token",
-                    format!("there is no token {}", name.chars().take(64).collect::<String>()),
+                    format!(
+                        "there is no token {}",
+                        name.chars().take(64).collect::<String>()
+                    ),
                     "see them: regatta token list",
                 ));
             }
@@ -307,9 +394,19 @@ impl TokenStore {
 
     /// Changes the file first and then the list in memory, so that a token that is valid now is
     /// still valid after a restart.
-    fn change(&self, change: impl FnOnce(&mut Vec<IssuedToken>) -> Result<(), Problem>) -> Result<(), Problem> {
-        let _one = self.change_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = self.issued.read().unwrap_or_else(PoisonError::into_inner).clone();
+    fn change(
+        &self,
+        change: impl FnOnce(&mut Vec<IssuedToken>) -> Result<(), Problem>,
+    ) -> Result<(), Problem> {
+        let _one = self
+            .change_lock
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self
+            .issued
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         change(&mut all)?;
         let text = serde_json::to_vec_pretty(&all).map_err(|it| storage_problem(&it.into()))?;
         write_atomically(&self.file, &text).map_err(|it| storage_problem(&it))?;
@@ -326,11 +423,16 @@ pub(crate) fn may_act(attempt: &Attempt) -> bool {
 
 fn check_name(name: &str) -> Result<(), Problem> {
     let plain = |it: u8| it.is_ascii_alphanumeric() || b"-_.".contains(&it);
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) || !name.as_bytes()[0].is_ascii_alphanumeric() {
+    if name.is_empty()
+        || name.len() > 64
+        || !name.bytes().all(plain)
+        || !name.as_bytes()[0].is_ascii_alphanumeric()
+    {
         return Err(Problem::new(
             400,
             "bad_name",
-            "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a digit",
+            "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a \
+            digit",
             "name it after its holder: regatta token add ann --scope operator",
         ));
     }
@@ -345,7 +447,12 @@ pub(crate) fn random_bytes() -> std::io::Result<[u8; 32]> {
 
 fn write_atomically(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(text)?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
@@ -381,7 +488,12 @@ fn firing_over() -> Problem {
 }
 
 fn storage_problem(error: &std::io::Error) -> Problem {
-    Problem::new(507, "io", format!("the tokens could not be stored: {error}"), "see what is wrong: regatta doctor")
+    Problem::new(
+        507,
+        "io",
+        format!("the tokens could not be stored: {error}"),
+        "see what is wrong: regatta doctor",
+    )
 }
 
 #[cfg(test)]
@@ -399,28 +511,67 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ring = token_store(dir.path());
         let board = Board::default();
-        let made = ring.add("ann", TokenScope::Operator, Some(1_000), 5_000).unwrap();
-        let ann = Principal::Named { name: "ann".into(), scope: TokenScope::Operator };
+        let made = ring
+            .add("ann", TokenScope::Operator, Some(1_000), 5_000)
+            .unwrap();
+        let ann = Principal::Named {
+            name: "ann".into(),
+            scope: TokenScope::Operator,
+        };
         assert_eq!(ring.authenticate(&made.token, &board, 5_999).unwrap(), ann);
         let file = std::fs::read_to_string(dir.path().join(TOKENS_FILE)).unwrap();
         assert!(!file.contains(&made.token[3..]), "only the hash is kept");
         let again = token_store(dir.path());
         assert_eq!(again.authenticate(&made.token, &board, 5_999).unwrap(), ann);
-        assert_eq!(again.authenticate(&made.token, &board, 6_000).unwrap_err().code, "expired_token");
+        assert_eq!(
+            again
+                .authenticate(&made.token, &board, 6_000)
+                .unwrap_err()
+                .code,
+            "expired_token"
+        );
         assert!(again.list(6_000)[0].expired);
-        assert_eq!(again.add("ann", TokenScope::Viewer, None, 5_000).unwrap_err().code, "already_exists");
+        assert_eq!(
+            again
+                .add("ann", TokenScope::Viewer, None, 5_000)
+                .unwrap_err()
+                .code,
+            "already_exists"
+        );
         // An expired token does not block its name.
         let new = again.add("ann", TokenScope::Viewer, None, 6_000).unwrap();
-        assert_eq!(again.authenticate(&made.token, &board, 5_000).unwrap_err().code, "no_token");
+        assert_eq!(
+            again
+                .authenticate(&made.token, &board, 5_000)
+                .unwrap_err()
+                .code,
+            "no_token"
+        );
         again.remove("ann").unwrap();
-        assert_eq!(again.authenticate(&new.token, &board, 6_000).unwrap_err().code, "no_token");
+        assert_eq!(
+            again
+                .authenticate(&new.token, &board, 6_000)
+                .unwrap_err()
+                .code,
+            "no_token"
+        );
         assert_eq!(token_store(dir.path()).list(0), vec![]);
         assert_eq!(again.remove("ann").unwrap_err().code, "no_such_token");
         for bad in ["", "-x", "a b", "a/b", "ä", &"x".repeat(65)] {
-            assert_eq!(again.add(bad, TokenScope::Viewer, None, 0).unwrap_err().code, "bad_name", "{bad}");
+            assert_eq!(
+                again
+                    .add(bad, TokenScope::Viewer, None, 0)
+                    .unwrap_err()
+                    .code,
+                "bad_name",
+                "{bad}"
+            );
         }
         for scope in [TokenScope::Attempt, TokenScope::Lead] {
-            assert_eq!(again.add("x", scope, None, 0).unwrap_err().code, "bad_scope");
+            assert_eq!(
+                again.add("x", scope, None, 0).unwrap_err().code,
+                "bad_scope"
+            );
         }
     }
 
@@ -435,10 +586,19 @@ mod tests {
 
     #[test]
     fn token_of_an_attempt_depends_on_daemon_attempt_and_fence() {
-        let (mint, other) = (TokenMinter::from_daemon_token("one"), TokenMinter::from_daemon_token("two"));
+        let (mint, other) = (
+            TokenMinter::from_daemon_token("one"),
+            TokenMinter::from_daemon_token("two"),
+        );
         let token = mint.attempt_token(AttemptId(7), 42);
-        assert!(token.starts_with("ra_A7_") && token.len() == "ra_A7_".len() + 64, "{token}");
-        assert_eq!(token, TokenMinter::from_daemon_token("one").attempt_token(AttemptId(7), 42));
+        assert!(
+            token.starts_with("ra_A7_") && token.len() == "ra_A7_".len() + 64,
+            "{token}"
+        );
+        assert_eq!(
+            token,
+            TokenMinter::from_daemon_token("one").attempt_token(AttemptId(7), 42)
+        );
         assert_ne!(token, mint.attempt_token(AttemptId(7), 43));
         assert_ne!(token[6..], mint.attempt_token(AttemptId(8), 42)[6..]);
         assert_ne!(token, other.attempt_token(AttemptId(7), 42));

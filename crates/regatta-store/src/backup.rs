@@ -19,11 +19,11 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::commit::to_sql_number;
-use crate::load::{self, decode_row};
-use crate::event_log;
-use crate::mark::{self, HighWaterMark};
 use crate::errors::{self, StoreFault};
-use crate::{deferred_rows, store_files, open, schema};
+use crate::event_log;
+use crate::load::{self, decode_row};
+use crate::mark::{self, HighWaterMark};
+use crate::{deferred_rows, open, schema, store_files};
 
 /// The distance of a restored store's revision from all earlier ones.
 const RESTORE_REVISION_GAP: u64 = 1 << 32;
@@ -32,11 +32,15 @@ const RESTORE_REVISION_GAP: u64 = 1 << 32;
 /// every row.
 pub(crate) fn check_store(connection: &Connection) -> Result<(), StoreFault> {
     let unreadable = check_and_list_unreadable(connection)?;
-    if unreadable.is_empty() { Ok(()) } else { Err(StoreFault::UnreadableRows(unreadable)) }
+    if unreadable.is_empty() {
+        Ok(())
+    } else {
+        Err(StoreFault::UnreadableRows(unreadable))
+    }
 }
 
-/// Checks the store like [`check_store`], but returns the rows and events that cannot be read, because a
-/// store works without them (D11).
+/// Checks the store like [`check_store`], but returns the rows and events that cannot be read,
+/// because a store works without them (D11).
 fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     open::run_sqlite_check(connection, "integrity_check")?;
     let astray: Option<String> = {
@@ -45,10 +49,16 @@ fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRo
         rows.next()?.map(|row| row.get(0)).transpose()?
     };
     if let Some(table) = astray {
-        return Err(StoreFault::Damaged(format!("a row of its table {table} belongs to a missing row")));
+        return Err(StoreFault::Damaged(format!(
+            "a row of its table {table} belongs to a missing row"
+        )));
     }
     let mut unreadable = check_continuity(connection)?;
-    unreadable.extend(load::find_unreadable_rows(connection)?.into_iter().filter(|row| row.table != "events"));
+    unreadable.extend(
+        load::find_unreadable_rows(connection)?
+            .into_iter()
+            .filter(|row| row.table != "events"),
+    );
     Ok(unreadable)
 }
 
@@ -61,7 +71,9 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(found.collect::<Result<_, _>>()?)
     };
-    let gaps: BTreeMap<i64, i64> = numbers("SELECT last, next FROM gaps")?.into_iter().collect();
+    let gaps: BTreeMap<i64, i64> = numbers("SELECT last, next FROM gaps")?
+        .into_iter()
+        .collect();
     let leap = |mut at: i64| {
         while let Some(next) = gaps.get(&at).filter(|it| **it > at) {
             at = *next;
@@ -69,7 +81,10 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         at
     };
     let mut last = 0;
-    let mut statement = connection.prepare(&format!("SELECT {} FROM events ORDER BY revision", event_log::COLUMNS))?;
+    let mut statement = connection.prepare(&format!(
+        "SELECT {} FROM events ORDER BY revision",
+        event_log::COLUMNS
+    ))?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         for event in event_log::events_of_row(row)? {
@@ -77,14 +92,20 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
             let row = event_log::unreadable_row(&event);
             // An unreadable event may stand for several.
             if revision != leap(last) + 1 && (row.is_none() || revision <= last) {
-                return Err(StoreFault::Damaged(format!("event {} is missing from its log", leap(last) + 1)));
+                return Err(StoreFault::Damaged(format!(
+                    "event {} is missing from its log",
+                    leap(last) + 1
+                )));
             }
             unreadable.extend(row);
             last = revision;
         }
     }
     let meta = read_meta(connection)?;
-    let column: i64 = connection.query_row("SELECT revision FROM meta WHERE id = 1", [], |row| row.get(0))?;
+    let column: i64 =
+        connection.query_row("SELECT revision FROM meta WHERE id = 1", [], |row| {
+            row.get(0)
+        })?;
     if column != leap(last) || u64::try_from(column) != Ok(meta.revision) {
         return Err(StoreFault::Damaged(format!(
             "it says it is at revision {}, and its log ends at {}",
@@ -103,7 +124,8 @@ pub(crate) fn copy_store(connection: &Connection, to: &Path) -> Result<(), Store
     }
     let partial = store_files::with_suffix(to, ".partial");
     store_files::create_private(&partial).map_err(cannot)?;
-    let copied = copy_pages(connection, &partial).map_err(|it| it.into_error("write the backup", to).into());
+    let copied =
+        copy_pages(connection, &partial).map_err(|it| it.into_error("write the backup", to).into());
     let settled = copied.and_then(|()| store_files::rename_durably(&partial, to).map_err(cannot));
     if settled.is_err() {
         store_files::remove_with_log(&partial).map_err(cannot)?;
@@ -112,15 +134,19 @@ pub(crate) fn copy_store(connection: &Connection, to: &Path) -> Result<(), Store
 }
 
 fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
-    let mut copy =
-        Connection::open_with_flags(to, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let mut copy = Connection::open_with_flags(
+        to,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
     // An unfinished copy is thrown away, so the copy is made durable only once, at the end.
     copy.pragma_update(None, "journal_mode", "off")?;
     copy.pragma_update(None, "synchronous", "off")?;
     let step = Backup::new(connection, &mut copy)?.step(-1)?;
     match step {
         StepResult::Done => Ok(copy.close().map_err(|(_, cause)| cause)?),
-        _ => Err(StoreFault::Damaged("its pages could not all be copied".into())),
+        _ => Err(StoreFault::Damaged(
+            "its pages could not all be copied".into(),
+        )),
     }
 }
 
@@ -138,7 +164,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
     let settled = prepare_restore(from, &nascent).and_then(|unreadable| {
         let (nth, old) = replaced_store(to);
         let reached = old_mark.as_ref().map_or(0, |mark| mark.revision);
-        let new_mark = raise_revision(&nascent, nth, old, reached).map_err(|it| it.into_error("restore", to))?;
+        let new_mark = raise_revision(&nascent, nth, old, reached)
+            .map_err(|it| it.into_error("restore", to))?;
         // The mark is written first. If the restore is interrupted, the old store is behind the
         // mark and refused until the restore is repeated.
         mark::write_mark(to, &new_mark).map_err(cannot)?;
@@ -151,7 +178,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
             Some(mark) => mark::write_mark(to, mark).map_err(cannot)?,
             None => store_files::remove_with_log(&mark::mark_file(to)).map_err(cannot)?,
         }
-        store_files::remove_with_log(&nascent).map_err(|it| errors::io_error("restore", to, &it))?;
+        store_files::remove_with_log(&nascent)
+            .map_err(|it| errors::io_error("restore", to, &it))?;
     }
     settled
 }
@@ -167,7 +195,8 @@ fn prepare_restore(from: &Path, nascent: &Path) -> Result<Vec<UnreadableRow>, St
     copy(from, nascent).map_err(|it| errors::io_error("copy", from, &it))?;
     let log = store_files::with_suffix(from, "-wal");
     if store_files::has_content(&log) {
-        copy(&log, &store_files::with_suffix(nascent, "-wal")).map_err(|it| errors::io_error("copy", &log, &it))?;
+        copy(&log, &store_files::with_suffix(nascent, "-wal"))
+            .map_err(|it| errors::io_error("copy", &log, &it))?;
     }
     let verify = || {
         let mut store = open::connect_for_writing(nascent)?;
@@ -189,10 +218,19 @@ fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
         .flatten()
         .filter_map(|it| it.file_name().into_string().ok());
     let used = names
-        .filter_map(|it| it.strip_prefix("replaced-")?.strip_suffix(".db")?.parse::<u64>().ok())
+        .filter_map(|it| {
+            it.strip_prefix("replaced-")?
+                .strip_suffix(".db")?
+                .parse::<u64>()
+                .ok()
+        })
         .max()
         .unwrap_or(0);
-    let old = if to.exists() { read_meta_of(to).ok() } else { None };
+    let old = if to.exists() {
+        read_meta_of(to).ok()
+    } else {
+        None
+    };
     // A log without a store belongs to the store that an interrupted restore has put away.
     let orphan = !to.exists() && used > 0 && store_files::with_suffix(to, "-wal").exists();
     (if orphan { used } else { used + 1 }, old)
@@ -213,27 +251,41 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
 
 /// Raises the revision of a restored store above all that were assigned, including `reached`.
 /// Returns the store's mark.
-fn raise_revision(nascent: &Path, nth: u64, old: Option<BoardMeta>, reached: u64) -> Result<HighWaterMark, StoreFault> {
+fn raise_revision(
+    nascent: &Path,
+    nth: u64,
+    old: Option<BoardMeta>,
+    reached: u64,
+) -> Result<HighWaterMark, StoreFault> {
     let mut store = open::connect_for_writing(nascent)?;
     open::configure(&store)?;
     let change = store.transaction()?;
     let mut meta = read_meta(&change)?;
     let last = meta.revision;
-    meta.revision = last.max(old.map_or(0, |it| it.revision)).max(reached) + nth * RESTORE_REVISION_GAP;
+    meta.revision =
+        last.max(old.map_or(0, |it| it.revision)).max(reached) + nth * RESTORE_REVISION_GAP;
     meta.fleet_ms = meta.fleet_ms.max(old.map_or(0, |it| it.fleet_ms));
-    change.execute("INSERT INTO gaps (last, next) VALUES (?1, ?2)", (to_sql_number(last)?, to_sql_number(meta.revision)?))?;
+    change.execute(
+        "INSERT INTO gaps (last, next) VALUES (?1, ?2)",
+        (to_sql_number(last)?, to_sql_number(meta.revision)?),
+    )?;
     change.execute(
         "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
         (to_sql_number(meta.revision)?, serde_json::to_string(&meta)?),
     )?;
     change.commit()?;
-    let mark = HighWaterMark { store: mark::store_identity(&store)?, revision: meta.revision, log: None };
+    let mark = HighWaterMark {
+        store: mark::store_identity(&store)?,
+        revision: meta.revision,
+        log: None,
+    };
     store.close().map_err(|(_, cause)| cause)?;
     Ok(mark)
 }
 
 fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
-    let body: String = connection.query_row("SELECT body FROM meta WHERE id = 1", [], |row| row.get(0))?;
+    let body: String =
+        connection.query_row("SELECT body FROM meta WHERE id = 1", [], |row| row.get(0))?;
     decode_row("meta", ValueRef::Integer(1), body.as_bytes())
 }
 
@@ -241,8 +293,11 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
 /// at open, while a store without its log would look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
     let cannot = |cause| errors::io_error("put away", to, &cause);
-    let parts: Vec<(PathBuf, &str)> =
-        ["", "-wal", "-shm"].map(|it| (store_files::with_suffix(to, it), it)).into_iter().filter(|it| it.0.exists()).collect();
+    let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]
+        .map(|it| (store_files::with_suffix(to, it), it))
+        .into_iter()
+        .filter(|it| it.0.exists())
+        .collect();
     if parts.is_empty() {
         return Ok(());
     }
@@ -251,5 +306,7 @@ fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
     for (part, suffix) in parts {
         fs::rename(&part, store_files::with_suffix(&target, suffix)).map_err(cannot)?;
     }
-    store_files::sync_directory(&directory).and_then(|()| store_files::sync_directory(store_files::directory_of(to))).map_err(cannot)
+    store_files::sync_directory(&directory)
+        .and_then(|()| store_files::sync_directory(store_files::directory_of(to)))
+        .map_err(cannot)
 }

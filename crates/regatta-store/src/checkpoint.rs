@@ -25,8 +25,8 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode::PASSIVE;
 use rusqlite::{Connection, MAIN_DB};
 
-use crate::mark::{self, HighWaterMark, ReachedFile};
 use crate::errors::{self, StoreFault};
+use crate::mark::{self, HighWaterMark, ReachedFile};
 use crate::{commit, open, wal};
 
 /// The thresholds for the length of the log, in pages.
@@ -42,7 +42,11 @@ pub(crate) struct LogLimits {
 
 impl LogLimits {
     /// 16, 96 and 128 MiB.
-    pub(crate) const DEFAULT: LogLimits = LogLimits { quiet_copy_pages: 4_000, forced_copy_pages: 24_000, commit_copy_pages: 32_000 };
+    pub(crate) const DEFAULT: LogLimits = LogLimits {
+        quiet_copy_pages: 4_000,
+        forced_copy_pages: 24_000,
+        commit_copy_pages: 32_000,
+    };
 }
 
 /// The largest number of pages that the thread may leave to a commit, and the number of its tries
@@ -97,12 +101,15 @@ impl State {
 
     /// Changes the stage, unless another thread has changed it. Returns whether it did.
     fn change_stage(&self, from: u8, to: u8) -> bool {
-        self.stage.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+        self.stage
+            .compare_exchange(from, to, AcqRel, Acquire)
+            .is_ok()
     }
 
     /// Returns whether the thread may copy now, given the number of commits a moment ago.
     fn is_quiet_since(&self, before: u64) -> bool {
-        self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
+        self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW
+            || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
     }
 }
 
@@ -118,12 +125,20 @@ pub(crate) struct Checkpointer {
 impl Checkpointer {
     /// Replaces SQLite's own checkpoints on `writer`, the writing connection of the store at
     /// `path`.
-    pub(crate) fn start(writer: &mut Connection, path: &Path, bounds: LogLimits) -> Result<Checkpointer, StoreError> {
+    pub(crate) fn start(
+        writer: &mut Connection,
+        path: &Path,
+        bounds: LogLimits,
+    ) -> Result<Checkpointer, StoreError> {
         let own = open_beside(path).map_err(|it| it.into_error("open", path))?;
-        let revision = commit::revisions(&own).map_err(|fault| fault.into_error("open", path))?.0;
+        let revision = commit::revisions(&own)
+            .map_err(|fault| fault.into_error("open", path))?
+            .0;
         let store = mark::store_identity(&own).map_err(|fault| fault.into_error("open", path))?;
         let reached = ReachedFile::open(path, store, revision)
-            .inspect_err(|error| tracing::warn!("could not open the file that counts the store's commits: {error}"))
+            .inspect_err(|error| {
+                tracing::warn!("could not open the file that counts the store's commits: {error}")
+            })
             .ok();
         let state = Arc::new(State::new(bounds, revision));
         let (theirs, file) = (state.clone(), path.to_owned());
@@ -132,19 +147,29 @@ impl Checkpointer {
             .spawn(move || run_checkpointer(&own, &theirs, &file))
             .map_err(|it| errors::io_error("open", path, &it))?;
         let (asked, waker) = (state.clone(), thread.thread().clone());
-        let made = Checkpointer { state, thread: Some(thread), reached };
+        let made = Checkpointer {
+            state,
+            thread: Some(thread),
+            reached,
+        };
         let hook = move |log: &mut Wal, pages| {
             after_commit(log, pages, &asked, &waker);
             Ok(())
         };
-        writer.wal_hook(Some(hook)).map_err(|it| errors::sqlite_error("open", path, &it))?;
+        writer
+            .wal_hook(Some(hook))
+            .map_err(|it| errors::sqlite_error("open", path, &it))?;
         Ok(made)
     }
 
     /// Records the revision of a commit that has returned. The mark may name it from now on.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
-        if let Some(Err(error)) = self.reached.as_ref().map(|reached| reached.record(revision)) {
+        if let Some(Err(error)) = self
+            .reached
+            .as_ref()
+            .map(|reached| reached.record(revision))
+        {
             tracing::debug!("could not record a commit in the file beside the store: {error}");
         }
     }
@@ -181,17 +206,27 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
     if pages >= state.limits.commit_copy_pages || state.is_at_stage(State::NEARLY_COPIED) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
-            tracing::debug!("could not move the log into the store; the log keeps growing: {error}");
+            tracing::debug!(
+                "could not move the log into the store; the log keeps growing: {error}"
+            );
         }
         state.change_stage(State::NEARLY_COPIED, State::IDLE);
-    } else if pages >= state.limits.quiet_copy_pages && state.change_stage(State::IDLE, State::COPY_REQUESTED) {
+    } else if pages >= state.limits.quiet_copy_pages
+        && state.change_stage(State::IDLE, State::COPY_REQUESTED)
+    {
         thread.unpark();
     }
 }
 
 /// Copies the log and keeps the mark, until the store is closed.
 fn run_checkpointer(own: &Connection, state: &State, path: &Path) {
-    let mut keeper = MarkKeeper { connection: own, path, is_complete: true, commits: 0, last_written: Instant::now() };
+    let mut keeper = MarkKeeper {
+        connection: own,
+        path,
+        is_complete: true,
+        commits: 0,
+        last_written: Instant::now(),
+    };
     while !state.is_at_stage(State::ENDED) {
         if !state.is_at_stage(State::COPY_REQUESTED) {
             keeper.step(state);
@@ -207,7 +242,9 @@ fn run_checkpointer(own: &Connection, state: &State, path: &Path) {
                 Ok((log, copied)) if log - copied > MAX_LEFT_PAGES => {}
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::warn!("could not move the log into the store; the log keeps growing: {error}");
+                    tracing::warn!(
+                        "could not move the log into the store; the log keeps growing: {error}"
+                    );
                     break;
                 }
             }
@@ -256,14 +293,19 @@ impl MarkKeeper<'_> {
             }
             // A reader or a commit prevented it. The next quiet moment tries again.
             Ok(_) => {}
-            Err(error) => tracing::debug!("could not move the log into the store in a quiet moment: {error}"),
+            Err(error) => {
+                tracing::debug!("could not move the log into the store in a quiet moment: {error}")
+            }
         }
     }
 
     /// Sleeps until a commit or the end.
     fn sleep_until_commit(&self, state: &State) {
         state.is_sleeping.store(true, SeqCst);
-        if state.commits.load(SeqCst) == self.commits && !state.is_at_stage(State::COPY_REQUESTED) && !state.is_at_stage(State::ENDED) {
+        if state.commits.load(SeqCst) == self.commits
+            && !state.is_at_stage(State::COPY_REQUESTED)
+            && !state.is_at_stage(State::ENDED)
+        {
             thread::park();
         }
         state.is_sleeping.store(false, SeqCst);
@@ -282,9 +324,19 @@ impl MarkKeeper<'_> {
     }
 
     fn write_mark(&self, revision: u64, log: Option<u32>) {
-        let written = mark::store_identity(self.connection).map_err(|fault| fault.to_string()).and_then(|store| {
-            mark::write_mark(self.path, &HighWaterMark { store, revision, log }).map_err(|error| error.to_string())
-        });
+        let written = mark::store_identity(self.connection)
+            .map_err(|fault| fault.to_string())
+            .and_then(|store| {
+                mark::write_mark(
+                    self.path,
+                    &HighWaterMark {
+                        store,
+                        revision,
+                        log,
+                    },
+                )
+                .map_err(|error| error.to_string())
+            });
         // On a full disk the old mark stays, which demands less.
         if let Err(error) = written {
             tracing::debug!("could not update the mark of the store: {error}");
@@ -297,7 +349,11 @@ mod tests {
     use super::*;
     use crate::store_files;
 
-    const TEST_LIMITS: LogLimits = LogLimits { quiet_copy_pages: 200, forced_copy_pages: 1_200, commit_copy_pages: 1_600 };
+    const TEST_LIMITS: LogLimits = LogLimits {
+        quiet_copy_pages: 200,
+        forced_copy_pages: 1_200,
+        commit_copy_pages: 1_600,
+    };
 
     struct TestStore {
         writer: Connection,
@@ -312,9 +368,16 @@ mod tests {
             let path = directory.path().join("regatta.db");
             let mut writer = open::open_for_writing(&path).unwrap();
             writer.pragma_update(None, "synchronous", "off").unwrap();
-            writer.execute_batch("CREATE TABLE heap (id INTEGER PRIMARY KEY, body BLOB)").unwrap();
+            writer
+                .execute_batch("CREATE TABLE heap (id INTEGER PRIMARY KEY, body BLOB)")
+                .unwrap();
             let checkpoints = Checkpointer::start(&mut writer, &path, TEST_LIMITS).unwrap();
-            TestStore { writer, checkpoints, log: store_files::with_suffix(&path, "-wal"), _directory: directory }
+            TestStore {
+                writer,
+                checkpoints,
+                log: store_files::with_suffix(&path, "-wal"),
+                _directory: directory,
+            }
         }
 
         /// Commits about this many pages, always the same ones.
@@ -325,7 +388,10 @@ mod tests {
 
         /// Returns the length of the log in pages.
         fn pages(&self) -> c_int {
-            self.writer.wal_checkpoint_v2(Some(MAIN_DB), PASSIVE).unwrap().0
+            self.writer
+                .wal_checkpoint_v2(Some(MAIN_DB), PASSIVE)
+                .unwrap()
+                .0
         }
 
         /// Waits until the log reaches a stage. `what` describes the stage. The time limit only
@@ -335,7 +401,10 @@ mod tests {
             let patience = Instant::now() + Duration::from_secs(60);
             while !state.is_at_stage(stage) {
                 let at = state.stage.load(Acquire);
-                assert!(Instant::now() < patience, "{what}: timed out waiting for stage {stage}, the log is at stage {at}");
+                assert!(
+                    Instant::now() < patience,
+                    "{what}: timed out waiting for stage {stage}, the log is at stage {at}"
+                );
                 thread::yield_now();
             }
         }
@@ -352,12 +421,22 @@ mod tests {
             // pages.
             place.wait_for(State::NEARLY_COPIED, "the thread copies a long log");
             place.commit(2);
-            assert!(place.checkpoints.state.is_at_stage(State::IDLE), "round {round}");
+            assert!(
+                place.checkpoints.state.is_at_stage(State::IDLE),
+                "round {round}"
+            );
             place.commit(2);
-            assert!(place.pages() < TEST_LIMITS.quiet_copy_pages, "round {round}: the log did not restart: {} pages", place.pages());
+            assert!(
+                place.pages() < TEST_LIMITS.quiet_copy_pages,
+                "round {round}: the log did not restart: {} pages",
+                place.pages()
+            );
         }
         let length = place.log.metadata().unwrap().len();
-        assert!(length < 2 * 4096 * TEST_LIMITS.quiet_copy_pages as u64, "the log is {length} bytes long");
+        assert!(
+            length < 2 * 4096 * TEST_LIMITS.quiet_copy_pages as u64,
+            "the log is {length} bytes long"
+        );
     }
 
     #[test]
@@ -373,7 +452,12 @@ mod tests {
             (0, TEST_LIMITS.forced_copy_pages, true),
         ] {
             state.pages.store(pages, Relaxed);
-            assert_eq!(state.is_quiet_since(before), may, "{} commits, {pages} pages", 100 - before);
+            assert_eq!(
+                state.is_quiet_since(before),
+                may,
+                "{} commits, {pages} pages",
+                100 - before
+            );
         }
     }
 
@@ -386,16 +470,29 @@ mod tests {
             place.commit(25);
         }
         let length = place.log.metadata().unwrap().len();
-        assert!(length < 4096 * (TEST_LIMITS.commit_copy_pages + 100) as u64, "the log is {length} bytes long");
+        assert!(
+            length < 4096 * (TEST_LIMITS.commit_copy_pages + 100) as u64,
+            "the log is {length} bytes long"
+        );
     }
 
     #[test]
     fn closed_store_leaves_no_log() {
-        let TestStore { writer, checkpoints, log, _directory } = TestStore::new();
-        writer.execute_batch("INSERT INTO heap VALUES (1, randomblob(4096))").unwrap();
+        let TestStore {
+            writer,
+            checkpoints,
+            log,
+            _directory,
+        } = TestStore::new();
+        writer
+            .execute_batch("INSERT INTO heap VALUES (1, randomblob(4096))")
+            .unwrap();
         assert!(log.exists());
         drop(checkpoints);
         drop(writer);
-        assert!(!log.exists(), "the last connection that closes removes the log");
+        assert!(
+            !log.exists(),
+            "the last connection that closes removes the log"
+        );
     }
 }

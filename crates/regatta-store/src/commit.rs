@@ -11,31 +11,45 @@ use regatta_core::bus::Message;
 use regatta_core::task::Task;
 use regatta_engine::ports::store::StoreBatch;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, ToSql, Transaction, TransactionBehavior};
+use rusqlite::{
+    CachedStatement, Connection, OptionalExtension, Params, ToSql, Transaction, TransactionBehavior,
+};
 use serde::Serialize;
 
 use crate::deferred_rows::DeferredRows;
-use crate::load::decode_row;
 use crate::errors::{self, StoreFault};
-use crate::{message_index, event_log};
+use crate::load::decode_row;
+use crate::{event_log, message_index};
 
 /// Returns the revision of the last commit and the one up to which rows are written. The former is
 /// that of the log's last event, or the one that a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
-    const QUERY: &str = "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
-    let (last, written): (i64, i64) =
-        connection.prepare_cached(QUERY)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    const QUERY: &str =
+        "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
+    let (last, written): (i64, i64) = connection
+        .prepare_cached(QUERY)?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
 /// Checks that a store is at the revision where its only writer left it.
-pub(crate) fn check_revision(connection: &Connection, revision: u64, behind: &DeferredRows, path: &Path) -> Result<(), StoreFault> {
+pub(crate) fn check_revision(
+    connection: &Connection,
+    revision: u64,
+    behind: &DeferredRows,
+    path: &Path,
+) -> Result<(), StoreFault> {
     let (stored, written) = revisions(connection)?;
     if stored != revision {
         return Err(errors::changed_by_another_process(path, revision, stored).into());
     }
     if written != behind.written_revision(revision) {
-        return Err(errors::changed_by_another_process(path, behind.written_revision(revision), written).into());
+        return Err(errors::changed_by_another_process(
+            path,
+            behind.written_revision(revision),
+            written,
+        )
+        .into());
     }
     Ok(())
 }
@@ -55,18 +69,28 @@ pub(crate) fn commit_batch(
 ) -> Result<(), StoreFault> {
     let change = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     check_revision(&change, batch.base_revision, behind, path)?;
-    let mut writer = BatchWriter { connection: &change, json };
+    let mut writer = BatchWriter {
+        connection: &change,
+        json,
+    };
     writer.write_log(batch)?;
     let waits = behind.can_defer(batch);
     if !waits {
-        writer.write_rows(behind.rows.iter().filter(|it| !batch.rows.contains_key(it.0)))?;
+        writer.write_rows(
+            behind
+                .rows
+                .iter()
+                .filter(|it| !batch.rows.contains_key(it.0)),
+        )?;
         writer.write_rows(&batch.rows)?;
         writer.write_meta(&batch.meta)?;
     }
     let committed = change.commit();
     // A failed commit may still be stored, and then its rows count as deferred or written.
-    let kept =
-        || batch.meta.revision != batch.base_revision && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision);
+    let kept = || {
+        batch.meta.revision != batch.base_revision
+            && revisions(connection).is_ok_and(|it| it.0 == batch.meta.revision)
+    };
     if committed.is_ok() || kept() {
         if waits {
             behind.defer(batch);
@@ -78,8 +102,16 @@ pub(crate) fn commit_batch(
 }
 
 /// Writes rows whose events are in the log already, and the `meta` row.
-pub(crate) fn write_rows(change: &Transaction<'_>, json: &mut Vec<u8>, rows: &Rows, meta: &BoardMeta) -> Result<(), StoreFault> {
-    let mut writer = BatchWriter { connection: change, json };
+pub(crate) fn write_rows(
+    change: &Transaction<'_>,
+    json: &mut Vec<u8>,
+    rows: &Rows,
+    meta: &BoardMeta,
+) -> Result<(), StoreFault> {
+    let mut writer = BatchWriter {
+        connection: change,
+        json,
+    };
     writer.write_rows(rows)?;
     writer.write_meta(meta)
 }
@@ -120,10 +152,14 @@ impl BatchWriter<'_> {
         Ok(())
     }
 
-    fn write_rows<'b>(&mut self, rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>) -> Result<(), StoreFault> {
+    fn write_rows<'b>(
+        &mut self,
+        rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>,
+    ) -> Result<(), StoreFault> {
         // Most written rows are claims, so their statements are looked up once per batch.
         let connection = self.connection;
-        let mut put_claim = connection.prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
+        let mut put_claim = connection
+            .prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
         let mut remove_claim = connection.prepare_cached("DELETE FROM claims WHERE id = ?1")?;
         for (key, row) in rows {
             match (key, row) {
@@ -142,7 +178,11 @@ impl BatchWriter<'_> {
 
     fn write_meta(&mut self, it: &BoardMeta) -> Result<(), StoreFault> {
         let body = to_json(self.json, it)?;
-        execute_sql(self.connection, "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1", (to_sql_number(it.revision)?, body))
+        execute_sql(
+            self.connection,
+            "UPDATE meta SET revision = ?1, body = ?2 WHERE id = 1",
+            (to_sql_number(it.revision)?, body),
+        )
     }
 
     /// Writes the events. Refuses events that would leave a gap in the log.
@@ -183,13 +223,20 @@ impl BatchWriter<'_> {
             ),
             Row::Task(it) => self.put_task(it, live),
             Row::Attempt(it) => self.put_attempt(it, live),
-            Row::Wait(it) => {
-                execute_sql(db, "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)", (to_sql_number(it.id.0)?, to_json(text, it)?))
-            }
+            Row::Wait(it) => execute_sql(
+                db,
+                "INSERT OR REPLACE INTO waits (id, body) VALUES (?1, ?2)",
+                (to_sql_number(it.id.0)?, to_json(text, it)?),
+            ),
             Row::Landing(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO landings (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (to_sql_number(it.id.0)?, it.project.as_str(), live, to_json(text, it)?),
+                (
+                    to_sql_number(it.id.0)?,
+                    it.project.as_str(),
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
             Row::Cursor(it) => execute_sql(
                 db,
@@ -204,12 +251,20 @@ impl BatchWriter<'_> {
             Row::Message(it) => self.put_message(it),
             Row::Approval(it) => execute_sql(
                 db,
-                "INSERT OR REPLACE INTO approvals (id, attempt, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (to_sql_number(it.id.0)?, to_sql_number(it.attempt.0)?, live, to_json(text, it)?),
+                "INSERT OR REPLACE INTO approvals (id, attempt, live, body) VALUES (?1, ?2, ?3, \
+                ?4)",
+                (
+                    to_sql_number(it.id.0)?,
+                    to_sql_number(it.attempt.0)?,
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
-            Row::Rule(it) => {
-                execute_sql(db, "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)", (to_sql_number(it.id.0)?, to_json(text, it)?))
-            }
+            Row::Rule(it) => execute_sql(
+                db,
+                "INSERT OR REPLACE INTO rules (id, body) VALUES (?1, ?2)",
+                (to_sql_number(it.id.0)?, to_json(text, it)?),
+            ),
             Row::Budget(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO budgets (scope, body) VALUES (?1, ?2)",
@@ -218,7 +273,11 @@ impl BatchWriter<'_> {
             Row::Day(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO days (day, agent, body) VALUES (?1, ?2, ?3)",
-                (to_sql_number(it.day)?, it.agent.as_ref().map_or("", |it| it.as_str()), to_json(text, it)?),
+                (
+                    to_sql_number(it.day)?,
+                    it.agent.as_ref().map_or("", |it| it.as_str()),
+                    to_json(text, it)?,
+                ),
             ),
             Row::Parked(it) => execute_sql(
                 db,
@@ -233,12 +292,23 @@ impl BatchWriter<'_> {
             Row::Launch(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO launches (id, team, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (to_sql_number(it.id.0)?, it.team.as_str(), live, to_json(text, it)?),
+                (
+                    to_sql_number(it.id.0)?,
+                    it.team.as_str(),
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
             Row::Conversation(it) => execute_sql(
                 db,
-                "INSERT OR REPLACE INTO conversations (id, project, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (to_sql_number(it.id.0)?, it.project.as_str(), live, to_json(text, it)?),
+                "INSERT OR REPLACE INTO conversations (id, project, live, body) VALUES (?1, ?2, \
+                ?3, ?4)",
+                (
+                    to_sql_number(it.id.0)?,
+                    it.project.as_str(),
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
             Row::Delivery(it) => execute_sql(
                 db,
@@ -250,13 +320,20 @@ impl BatchWriter<'_> {
                 "INSERT OR REPLACE INTO runners (name, body) VALUES (?1, ?2)",
                 (it.name.as_str(), to_json(text, it)?),
             ),
-            Row::Hook(it) => {
-                execute_sql(db, "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)", (to_sql_number(it.id.0)?, to_json(text, it)?))
-            }
+            Row::Hook(it) => execute_sql(
+                db,
+                "INSERT OR REPLACE INTO hooks (id, body) VALUES (?1, ?2)",
+                (to_sql_number(it.id.0)?, to_json(text, it)?),
+            ),
             Row::Firing(it) => execute_sql(
                 db,
                 "INSERT OR REPLACE INTO firings (id, hook, live, body) VALUES (?1, ?2, ?3, ?4)",
-                (to_sql_number(it.id.0)?, to_sql_number(it.hook.0)?, live, to_json(text, it)?),
+                (
+                    to_sql_number(it.id.0)?,
+                    to_sql_number(it.hook.0)?,
+                    live,
+                    to_json(text, it)?,
+                ),
             ),
         }
     }
@@ -266,33 +343,97 @@ impl BatchWriter<'_> {
         match key {
             // There is always a meta row, and the claims are removed above.
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
-            RowKey::Project(it) => execute_sql(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()]),
-            RowKey::Agent(it) => execute_sql(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()]),
-            RowKey::Mission(it) => execute_sql(db, "DELETE FROM missions WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Task(it) => execute_sql(db, "DELETE FROM tasks WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Attempt(it) => execute_sql(db, "DELETE FROM attempts WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Wait(it) => execute_sql(db, "DELETE FROM waits WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Landing(it) => execute_sql(db, "DELETE FROM landings WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Cursor(agent, channel) => {
-                execute_sql(db, "DELETE FROM cursors WHERE agent = ?1 AND channel = ?2", [agent.as_str(), channel.as_str()])
+            RowKey::Project(it) => {
+                execute_sql(db, "DELETE FROM projects WHERE name = ?1", [it.as_str()])
             }
-            RowKey::Answer(it) => execute_sql(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()]),
+            RowKey::Agent(it) => {
+                execute_sql(db, "DELETE FROM agents WHERE name = ?1", [it.as_str()])
+            }
+            RowKey::Mission(it) => execute_sql(
+                db,
+                "DELETE FROM missions WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Task(it) => execute_sql(
+                db,
+                "DELETE FROM tasks WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Attempt(it) => execute_sql(
+                db,
+                "DELETE FROM attempts WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Wait(it) => execute_sql(
+                db,
+                "DELETE FROM waits WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Landing(it) => execute_sql(
+                db,
+                "DELETE FROM landings WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Cursor(agent, channel) => execute_sql(
+                db,
+                "DELETE FROM cursors WHERE agent = ?1 AND channel = ?2",
+                [agent.as_str(), channel.as_str()],
+            ),
+            RowKey::Answer(it) => {
+                execute_sql(db, "DELETE FROM answers WHERE request = ?1", [it.as_str()])
+            }
             RowKey::Message(it) => self.remove_message(to_sql_number(it.0)?),
-            RowKey::Approval(it) => execute_sql(db, "DELETE FROM approvals WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Rule(it) => execute_sql(db, "DELETE FROM rules WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Budget(it) => execute_sql(db, "DELETE FROM budgets WHERE scope = ?1", [it.to_string()]),
+            RowKey::Approval(it) => execute_sql(
+                db,
+                "DELETE FROM approvals WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Rule(it) => execute_sql(
+                db,
+                "DELETE FROM rules WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Budget(it) => {
+                execute_sql(db, "DELETE FROM budgets WHERE scope = ?1", [it.to_string()])
+            }
             RowKey::Day(day, agent) => {
                 let agent = agent.as_ref().map_or("", |it| it.as_str());
-                execute_sql(db, "DELETE FROM days WHERE day = ?1 AND agent = ?2", (to_sql_number(*day)?, agent))
+                execute_sql(
+                    db,
+                    "DELETE FROM days WHERE day = ?1 AND agent = ?2",
+                    (to_sql_number(*day)?, agent),
+                )
             }
             RowKey::Team(it) => execute_sql(db, "DELETE FROM teams WHERE name = ?1", [it.as_str()]),
-            RowKey::Launch(it) => execute_sql(db, "DELETE FROM launches WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Conversation(it) => execute_sql(db, "DELETE FROM conversations WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Delivery(it) => execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [it.as_str()]),
-            RowKey::Runner(it) => execute_sql(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()]),
-            RowKey::Hook(it) => execute_sql(db, "DELETE FROM hooks WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Firing(it) => execute_sql(db, "DELETE FROM firings WHERE id = ?1", [to_sql_number(it.0)?]),
-            RowKey::Parked(it) => execute_sql(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()]),
+            RowKey::Launch(it) => execute_sql(
+                db,
+                "DELETE FROM launches WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Conversation(it) => execute_sql(
+                db,
+                "DELETE FROM conversations WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Delivery(it) => {
+                execute_sql(db, "DELETE FROM deliveries WHERE key = ?1", [it.as_str()])
+            }
+            RowKey::Runner(it) => {
+                execute_sql(db, "DELETE FROM runners WHERE name = ?1", [it.as_str()])
+            }
+            RowKey::Hook(it) => execute_sql(
+                db,
+                "DELETE FROM hooks WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Firing(it) => execute_sql(
+                db,
+                "DELETE FROM firings WHERE id = ?1",
+                [to_sql_number(it.0)?],
+            ),
+            RowKey::Parked(it) => {
+                execute_sql(db, "DELETE FROM parked WHERE name = ?1", [it.as_str()])
+            }
         }
     }
 
@@ -300,16 +441,26 @@ impl BatchWriter<'_> {
     /// that touches no index is tried first. (`INSERT OR REPLACE` would remove the row from all
     /// indexes first, and keep a journal of its own in case it fails.)
     fn put_task(&mut self, it: &Task, live: bool) -> Result<(), StoreFault> {
-        const UPDATE_BODY: &str =
-            "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND project = ?2 AND mission IS ?3 AND live = ?5";
-        const UPDATE_INDEXED_COLUMNS: &str =
-            "UPDATE tasks SET project = ?2, mission = ?3, status = ?4, live = ?5, body = ?6 WHERE id = ?1";
-        const INSERT_TASK: &str =
-            "INSERT INTO tasks (id, project, mission, status, live, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-        let (id, mission) = (to_sql_number(it.id.0)?, it.mission.map(|it| to_sql_number(it.0)).transpose()?);
+        const UPDATE_BODY: &str = "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND \
+            project = ?2 AND mission IS ?3 AND live = ?5";
+        const UPDATE_INDEXED_COLUMNS: &str = "UPDATE tasks SET project = ?2, mission = ?3, status \
+            = ?4, live = ?5, body = ?6 WHERE id = ?1";
+        const INSERT_TASK: &str = "INSERT INTO tasks (id, project, mission, status, live, body) \
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let (id, mission) = (
+            to_sql_number(it.id.0)?,
+            it.mission.map(|it| to_sql_number(it.0)).transpose()?,
+        );
         let (db, body) = (self.connection, to_json(self.json, it)?);
         let put = |sql: &str| -> Result<bool, StoreFault> {
-            let row = (id, it.project.as_str(), mission, it.status.name(), live, &body);
+            let row = (
+                id,
+                it.project.as_str(),
+                mission,
+                it.status.name(),
+                live,
+                &body,
+            );
             Ok(cached_statement(db, sql)?.execute(row)? > 0)
         };
         let _put = (live && put(UPDATE_BODY)?) || put(UPDATE_INDEXED_COLUMNS)? || put(INSERT_TASK)?;
@@ -317,11 +468,15 @@ impl BatchWriter<'_> {
     }
 
     fn put_attempt(&mut self, it: &Attempt, live: bool) -> Result<(), StoreFault> {
-        const UPDATE_BODY: &str = "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
-        const INSERT_ATTEMPT: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
+        const UPDATE_BODY: &str =
+            "UPDATE attempts SET live = ?3, body = ?4 WHERE id = ?1 AND task = ?2";
+        const INSERT_ATTEMPT: &str = "INSERT INTO attempts (id, task, live, body) VALUES (?1, ?2, \
+            ?3, ?4) ON CONFLICT (id) DO UPDATE SET task = ?2, live = ?3, body = ?4";
         let (id, task) = (to_sql_number(it.id.0)?, to_sql_number(it.task.0)?);
         let (db, body) = (self.connection, to_json(self.json, it)?);
-        let put = |sql: &str| -> Result<bool, StoreFault> { Ok(cached_statement(db, sql)?.execute((id, task, live, &body))? > 0) };
+        let put = |sql: &str| -> Result<bool, StoreFault> {
+            Ok(cached_statement(db, sql)?.execute((id, task, live, &body))? > 0)
+        };
         let _put = put(UPDATE_BODY)? || put(INSERT_ATTEMPT)?;
         Ok(())
     }
@@ -329,10 +484,21 @@ impl BatchWriter<'_> {
     fn put_message(&mut self, it: &Message) -> Result<(), StoreFault> {
         let id = to_sql_number(it.id.0)?;
         let sender = it.sender.to_string();
-        const INSERT: &str = "INSERT OR IGNORE INTO messages (id, channel, sender, body) VALUES (?1, ?2, ?3, ?4)";
-        if cached_statement(self.connection, INSERT)?.execute((id, it.channel.as_str(), &sender, to_json(self.json, it)?))? == 0 {
+        const INSERT: &str =
+            "INSERT OR IGNORE INTO messages (id, channel, sender, body) VALUES (?1, ?2, ?3, ?4)";
+        if cached_statement(self.connection, INSERT)?.execute((
+            id,
+            it.channel.as_str(),
+            &sender,
+            to_json(self.json, it)?,
+        ))? == 0
+        {
             self.remove_message(id)?;
-            execute_sql(self.connection, INSERT, (id, it.channel.as_str(), &sender, to_json(self.json, it)?))?;
+            execute_sql(
+                self.connection,
+                INSERT,
+                (id, it.channel.as_str(), &sender, to_json(self.json, it)?),
+            )?;
         }
         message_index::index_message(self.connection, it)
     }
@@ -344,7 +510,10 @@ impl BatchWriter<'_> {
         if let Some(old) = old {
             // The message's entries are found by their content. An index by message would slow down
             // every message for something that hardly ever happens.
-            message_index::unindex_message(self.connection, &decode_row("messages", ValueRef::Integer(id), old.as_bytes())?)?;
+            message_index::unindex_message(
+                self.connection,
+                &decode_row("messages", ValueRef::Integer(id), old.as_bytes())?,
+            )?;
             execute_sql(self.connection, "DELETE FROM messages WHERE id = ?1", [id])?;
         }
         Ok(())
@@ -357,11 +526,18 @@ fn to_json<'a>(buffer: &'a mut Vec<u8>, it: &impl Serialize) -> Result<JsonText<
     Ok(JsonText(buffer))
 }
 
-fn cached_statement<'a>(connection: &'a Connection, sql: &str) -> Result<CachedStatement<'a>, StoreFault> {
+fn cached_statement<'a>(
+    connection: &'a Connection,
+    sql: &str,
+) -> Result<CachedStatement<'a>, StoreFault> {
     Ok(connection.prepare_cached(sql)?)
 }
 
-pub(crate) fn execute_sql(connection: &Connection, sql: &str, params: impl Params) -> Result<(), StoreFault> {
+pub(crate) fn execute_sql(
+    connection: &Connection,
+    sql: &str,
+    params: impl Params,
+) -> Result<(), StoreFault> {
     cached_statement(connection, sql)?.execute(params)?;
     Ok(())
 }
@@ -386,12 +562,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let connection = open::open_for_writing(&directory.path().join("regatta.db")).unwrap();
         let boards = all_steps();
-        let find = |step: &regatta_testkit::store_suite::history_fixture::CommitStep| step.board.tasks.values().next().cloned();
+        let find = |step: &regatta_testkit::store_suite::history_fixture::CommitStep| {
+            step.board.tasks.values().next().cloned()
+        };
         let mut task: Task = boards.iter().find_map(find).unwrap().as_ref().clone();
-        let mut attempt: Attempt =
-            boards.iter().find_map(|it| it.board.attempts.values().next().cloned()).unwrap().as_ref().clone();
+        let mut attempt: Attempt = boards
+            .iter()
+            .find_map(|it| it.board.attempts.values().next().cloned())
+            .unwrap()
+            .as_ref()
+            .clone();
         let mut text = Vec::new();
-        let mut writer = BatchWriter { connection: &connection, json: &mut text };
+        let mut writer = BatchWriter {
+            connection: &connection,
+            json: &mut text,
+        };
         let project = |name: &str| name.parse().unwrap();
         for (name, mission, status) in [
             ("lake", None, TaskStatus::Pending),        // inserted
@@ -402,8 +587,11 @@ mod tests {
             ("river", Some(4), TaskStatus::Pending),    // it is reopened
             ("river", Some(4), TaskStatus::NeedsHuman),
         ] {
-            (task.project, task.mission, task.status) =
-                (project(name), mission.map(|it: u32| MissionId(it.into())), status);
+            (task.project, task.mission, task.status) = (
+                project(name),
+                mission.map(|it: u32| MissionId(it.into())),
+                status,
+            );
             writer.put_row(&Row::Task(task.clone().into())).unwrap();
             let sql = "SELECT project, mission, status, live, body FROM tasks";
             let found = connection
@@ -419,7 +607,16 @@ mod tests {
                 })
                 .unwrap();
             let body = serde_json::to_string(&task).unwrap();
-            assert_eq!(found, (name.to_owned(), mission, status.name().to_owned(), status.is_live(), body));
+            assert_eq!(
+                found,
+                (
+                    name.to_owned(),
+                    mission,
+                    status.name().to_owned(),
+                    status.is_live(),
+                    body
+                )
+            );
         }
         for (of, ended) in [(1u32, false), (1, true), (2, true), (2, false)] {
             attempt.task = TaskId(of.into());
@@ -432,10 +629,17 @@ mod tests {
             writer.put_row(&row).unwrap();
             let found = connection
                 .query_row("SELECT task, live, body FROM attempts", [], |row| {
-                    Ok((row.get::<_, u32>(0)?, row.get::<_, bool>(1)?, row.get::<_, String>(2)?))
+                    Ok((
+                        row.get::<_, u32>(0)?,
+                        row.get::<_, bool>(1)?,
+                        row.get::<_, String>(2)?,
+                    ))
                 })
                 .unwrap();
-            assert_eq!(found, (of, row.is_live(), serde_json::to_string(&attempt).unwrap()));
+            assert_eq!(
+                found,
+                (of, row.is_live(), serde_json::to_string(&attempt).unwrap())
+            );
         }
     }
 }

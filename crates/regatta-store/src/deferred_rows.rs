@@ -31,7 +31,10 @@ pub struct DeferralLimits {
 impl DeferralLimits {
     /// The rows of a commit of a few callers are never deferred. Writing the largest number takes
     /// about as long as two commits.
-    pub const DEFAULT: DeferralLimits = DeferralLimits { min_rows_to_defer: 24, max_deferred_rows: 512 };
+    pub const DEFAULT: DeferralLimits = DeferralLimits {
+        min_rows_to_defer: 24,
+        max_deferred_rows: 512,
+    };
 }
 
 /// The largest number of events whose rows may be deferred. It limits the events that are folded
@@ -50,7 +53,11 @@ pub(crate) struct DeferredRows {
 
 impl DeferredRows {
     pub(crate) fn new(limits: DeferralLimits) -> DeferredRows {
-        DeferredRows { limits, rows: Rows::new(), written_up_to: None }
+        DeferredRows {
+            limits,
+            rows: Rows::new(),
+            written_up_to: None,
+        }
     }
 
     /// Returns whether the rows of a commit may be deferred in addition to the present ones.
@@ -58,7 +65,8 @@ impl DeferredRows {
         let changed = batch.rows.len();
         changed >= self.limits.min_rows_to_defer
             && self.rows.len() + changed <= self.limits.max_deferred_rows
-            && batch.meta.revision - self.written_revision(batch.base_revision) <= MAX_DEFERRED_EVENTS
+            && batch.meta.revision - self.written_revision(batch.base_revision)
+                <= MAX_DEFERRED_EVENTS
     }
 
     /// Returns the revision up to which rows are written, in a store that is at `revision`.
@@ -69,7 +77,12 @@ impl DeferredRows {
     /// Defers the rows of a durable commit.
     pub(crate) fn defer(&mut self, batch: &StoreBatch) {
         self.written_up_to = Some((self.written_revision(batch.base_revision), batch.meta));
-        self.rows.extend(batch.rows.iter().map(|(key, row)| (key.clone(), row.clone())));
+        self.rows.extend(
+            batch
+                .rows
+                .iter()
+                .map(|(key, row)| (key.clone(), row.clone())),
+        );
     }
 
     /// Clears the list after all rows are written.
@@ -89,11 +102,21 @@ pub(crate) struct StoreWriter {
 
 impl StoreWriter {
     pub(crate) fn new(connection: Connection, lag: DeferralLimits) -> StoreWriter {
-        StoreWriter { connection, json_buffer: Vec::with_capacity(4096), deferred: DeferredRows::new(lag) }
+        StoreWriter {
+            connection,
+            json_buffer: Vec::with_capacity(4096),
+            deferred: DeferredRows::new(lag),
+        }
     }
 
     pub(crate) fn commit(&mut self, batch: &StoreBatch, path: &Path) -> Result<(), StoreFault> {
-        commit::commit_batch(&mut self.connection, &mut self.json_buffer, batch, &mut self.deferred, path)
+        commit::commit_batch(
+            &mut self.connection,
+            &mut self.json_buffer,
+            batch,
+            &mut self.deferred,
+            path,
+        )
     }
 
     pub(crate) fn has_deferred_rows(&self) -> bool {
@@ -103,7 +126,9 @@ impl StoreWriter {
     /// Writes the deferred rows.
     pub(crate) fn write_deferred_rows(&mut self, path: &Path) -> Result<(), StoreFault> {
         if let Some((_, meta)) = self.deferred.written_up_to {
-            let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let change = self
+                .connection
+                .transaction_with_behavior(TransactionBehavior::Immediate)?;
             commit::check_revision(&change, meta.revision, &self.deferred, path)?;
             commit::write_rows(&change, &mut self.json_buffer, &self.deferred.rows, &meta)?;
             let committed = change.commit();
@@ -128,7 +153,10 @@ pub(crate) struct SharedWriter {
 
 impl SharedWriter {
     pub(crate) fn new(writing: StoreWriter) -> SharedWriter {
-        SharedWriter { writer: Mutex::new(Some(writing)), has_deferred_rows: AtomicBool::new(false) }
+        SharedWriter {
+            writer: Mutex::new(Some(writing)),
+            has_deferred_rows: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn has_deferred_rows(&self) -> bool {
@@ -140,18 +168,29 @@ impl SharedWriter {
     pub(crate) fn with_writer<T>(&self, work: impl FnOnce(&mut StoreWriter) -> T) -> Option<T> {
         let mut writing = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let done = writing.as_mut().map(work);
-        self.has_deferred_rows.store(writing.as_ref().is_some_and(StoreWriter::has_deferred_rows), Release);
+        self.has_deferred_rows.store(
+            writing.as_ref().is_some_and(StoreWriter::has_deferred_rows),
+            Release,
+        );
         done
     }
 
     /// Writes the deferred rows, if there are any.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
-        if self.has_deferred_rows() { self.with_writer(|it| it.write_deferred_rows(path)).unwrap_or(Ok(())) } else { Ok(()) }
+        if self.has_deferred_rows() {
+            self.with_writer(|it| it.write_deferred_rows(path))
+                .unwrap_or(Ok(()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Removes the writing side, so that nobody can use it any more.
     pub(crate) fn close(&self) -> Option<StoreWriter> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.writer
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }
 
@@ -167,7 +206,9 @@ pub(crate) fn write_leftover_rows(connection: &mut Connection) -> Result<(), Sto
     let mut unreadable = Vec::new();
     let board = load::read_board(&change, &mut rows, &mut unreadable)?;
     for event in unreadable.iter().filter(|row| row.table == "events") {
-        tracing::error!("could not read {event} of the store; the board lacks the changes of that event");
+        tracing::error!(
+            "could not read {event} of the store; the board lacks the changes of that event"
+        );
     }
     commit::write_rows(&change, &mut Vec::new(), &rows, &board.meta())?;
     change.commit()?;
@@ -186,23 +227,53 @@ mod tests {
 
     #[test]
     fn rows_are_deferred_only_within_the_lags_limits() {
-        let told: Rows = all_steps().into_iter().flat_map(|it| it.batch.rows).collect();
+        let told: Rows = all_steps()
+            .into_iter()
+            .flat_map(|it| it.batch.rows)
+            .collect();
         let commit = |after: u64, events: u64, changed: usize| {
-            let meta = BoardMeta { revision: after + events, ..BoardMeta::default() };
-            StoreBatch { base_revision: after, meta, rows: told.clone().into_iter().take(changed).collect(), ..StoreBatch::default() }
+            let meta = BoardMeta {
+                revision: after + events,
+                ..BoardMeta::default()
+            };
+            StoreBatch {
+                base_revision: after,
+                meta,
+                rows: told.clone().into_iter().take(changed).collect(),
+                ..StoreBatch::default()
+            }
         };
-        let mut behind = DeferredRows::new(DeferralLimits { min_rows_to_defer: 3, max_deferred_rows: 10 });
+        let mut behind = DeferredRows::new(DeferralLimits {
+            min_rows_to_defer: 3,
+            max_deferred_rows: 10,
+        });
         for (changed, may) in [(0, false), (2, false), (3, true), (10, true), (11, false)] {
-            assert_eq!(behind.can_defer(&commit(7, 5, changed)), may, "{changed} rows, none waiting");
+            assert_eq!(
+                behind.can_defer(&commit(7, 5, changed)),
+                may,
+                "{changed} rows, none waiting"
+            );
         }
         behind.defer(&commit(7, 5, 6));
         for (changed, may) in [(2, false), (3, true), (4, true), (5, false)] {
-            assert_eq!(behind.can_defer(&commit(12, 5, changed)), may, "{changed} rows, 6 waiting");
+            assert_eq!(
+                behind.can_defer(&commit(12, 5, changed)),
+                may,
+                "{changed} rows, 6 waiting"
+            );
         }
         assert_eq!(behind.written_revision(12), 7);
         // Only a few rows are deferred, and they change repeatedly.
-        for (events, may) in [(1, true), (MAX_DEFERRED_EVENTS - 5, true), (MAX_DEFERRED_EVENTS - 4, false)] {
-            assert_eq!(behind.can_defer(&commit(12, events, 3)), may, "{events} more events");
+        for (events, may) in [
+            (1, true),
+            (MAX_DEFERRED_EVENTS - 5, true),
+            (MAX_DEFERRED_EVENTS - 4, false),
+        ] {
+            assert_eq!(
+                behind.can_defer(&commit(12, events, 3)),
+                may,
+                "{events} more events"
+            );
         }
         behind.clear();
         assert_eq!(behind.written_revision(12), 12);
@@ -215,7 +286,14 @@ mod tests {
     fn d1_deferred_rows_are_in_the_log_and_written_before_a_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
-        let mut store = SqliteStore::open_with_limits(&path, DeferralLimits { min_rows_to_defer: 0, max_deferred_rows: usize::MAX }).unwrap();
+        let mut store = SqliteStore::open_with_limits(
+            &path,
+            DeferralLimits {
+                min_rows_to_defer: 0,
+                max_deferred_rows: usize::MAX,
+            },
+        )
+        .unwrap();
         let raw = Connection::open(&path).unwrap();
         let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
         let steps = all_steps();
@@ -229,7 +307,10 @@ mod tests {
         assert!(store.has_deferred_rows());
         assert_eq!(count("SELECT count(*) FROM tasks"), 0);
         let history = store.history();
-        assert!(history.events(0, 1).unwrap().len() == 1 && store.has_deferred_rows(), "events are never behind");
+        assert!(
+            history.events(0, 1).unwrap().len() == 1 && store.has_deferred_rows(),
+            "events are never behind"
+        );
         assert!(history.task(TaskId(1)).unwrap().is_some());
         assert!(!store.has_deferred_rows());
         assert_eq!(count("SELECT count(*) FROM tasks"), 1);
@@ -239,8 +320,14 @@ mod tests {
     #[test]
     fn deferred_rows_are_written_in_their_last_version() {
         let directory = tempfile::tempdir().unwrap();
-        let mut store =
-            SqliteStore::open_with_limits(&directory.path().join("regatta.db"), DeferralLimits { min_rows_to_defer: 0, max_deferred_rows: usize::MAX }).unwrap();
+        let mut store = SqliteStore::open_with_limits(
+            &directory.path().join("regatta.db"),
+            DeferralLimits {
+                min_rows_to_defer: 0,
+                max_deferred_rows: usize::MAX,
+            },
+        )
+        .unwrap();
         let (steps, history) = (all_steps(), store.history());
         let mut last = Rows::new();
         for step in &steps {
@@ -249,7 +336,9 @@ mod tests {
         }
         for (key, row) in last {
             match (key, row) {
-                (RowKey::Task(id), Some(Row::Task(it))) => assert_eq!(history.task(id).unwrap().as_ref(), Some(&*it)),
+                (RowKey::Task(id), Some(Row::Task(it))) => {
+                    assert_eq!(history.task(id).unwrap().as_ref(), Some(&*it))
+                }
                 (RowKey::Task(id), None) => assert_eq!(history.task(id).unwrap(), None),
                 (RowKey::Attempt(id), Some(Row::Attempt(it))) => {
                     assert_eq!(history.attempt(id).unwrap().as_ref(), Some(&*it));

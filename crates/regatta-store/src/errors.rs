@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use regatta_engine::ports::store::{StoreError, UnreadableRow};
 use rusqlite::ErrorCode;
 
-use crate::store_files;
 use crate::mark::MarkMismatch;
+use crate::store_files;
 
 /// An internal failure, before the file and the operation are known.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,11 @@ pub(crate) enum StoreFault {
     Sqlite(#[from] rusqlite::Error),
     /// A stored row that cannot be decoded.
     #[error("{cause}")]
-    UndecodableRow { table: &'static str, id: String, cause: serde_json::Error },
+    UndecodableRow {
+        table: &'static str,
+        id: String,
+        cause: serde_json::Error,
+    },
     /// A row that cannot be written as JSON.
     #[error("{0}")]
     UnencodableRow(#[from] serde_json::Error),
@@ -34,12 +38,15 @@ impl StoreFault {
     pub(crate) fn into_error(self, doing: &str, path: &Path) -> StoreError {
         match self {
             StoreFault::Sqlite(cause) => sqlite_error(doing, path, &cause),
-            StoreFault::UndecodableRow { table, id, cause } => {
-                corrupt(path, &format!("row {id} of its table {table} cannot be read ({cause})"))
-            }
-            StoreFault::UnencodableRow(cause) => {
-                store_error("io", format!("Regatta could not {doing}: a row has no JSON form ({cause})"), REPORT_BUG_HINT)
-            }
+            StoreFault::UndecodableRow { table, id, cause } => corrupt(
+                path,
+                &format!("row {id} of its table {table} cannot be read ({cause})"),
+            ),
+            StoreFault::UnencodableRow(cause) => store_error(
+                "io",
+                format!("Regatta could not {doing}: a row has no JSON form ({cause})"),
+                REPORT_BUG_HINT,
+            ),
             StoreFault::UnreadableRows(rows) => unreadable_rows(path, &rows),
             StoreFault::Damaged(what) => corrupt(path, &what),
             StoreFault::Reported(said) => said,
@@ -50,7 +57,11 @@ impl StoreFault {
 const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta, please report it";
 
 fn store_error(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> StoreError {
-    StoreError { code, message: what.into(), hint: hint.into() }
+    StoreError {
+        code,
+        message: what.into(),
+        hint: hint.into(),
+    }
 }
 
 /// Classifies a failure of SQLite by its cause. A full or read-only disk sometimes shows only as a
@@ -58,15 +69,26 @@ fn store_error(code: &'static str, what: impl Into<String>, hint: impl Into<Stri
 pub(crate) fn sqlite_error(doing: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => disk_full(path),
-        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) if store_files::is_disk_full(store_files::directory_of(path)) => {
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen)
+            if store_files::is_disk_full(store_files::directory_of(path)) =>
+        {
             disk_full(path)
         }
-        Some(ErrorCode::CannotOpen) if store_files::is_read_only(store_files::directory_of(path)) => read_only(path),
+        Some(ErrorCode::CannotOpen)
+            if store_files::is_read_only(store_files::directory_of(path)) =>
+        {
+            read_only(path)
+        }
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => read_only(path),
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => corrupt(path, &cause.to_string()),
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            corrupt(path, &cause.to_string())
+        }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => store_error(
             "second_writer",
-            format!("another program is writing to the store {}, so nothing was recorded", path.display()),
+            format!(
+                "another program is writing to the store {}, so nothing was recorded",
+                path.display()
+            ),
             "one daemon serves one store: stop the other one (regatta down), then try again",
         ),
         _ => store_error(
@@ -91,31 +113,46 @@ pub(crate) fn io_error(doing: &str, path: &Path, cause: &io::Error) -> StoreErro
 }
 
 fn disk_full(path: &Path) -> StoreError {
-    let hint = format!("free some space at {} and try again", store_files::directory_of(path).display());
+    let hint = format!(
+        "free some space at {} and try again",
+        store_files::directory_of(path).display()
+    );
     store_error("disk_full", "the disk is full; nothing was recorded", hint)
 }
 
 pub(crate) fn store_closed(path: &Path) -> StoreError {
-    store_error("io", format!("the store {} is closed", path.display()), "start the daemon again: regatta up")
+    store_error(
+        "io",
+        format!("the store {} is closed", path.display()),
+        "start the daemon again: regatta up",
+    )
 }
 
 /// Returns the error for rows that must be written before they can be read, when writing them
 /// fails.
 pub(crate) fn deferred_rows_failed(path: &Path, why: StoreError) -> StoreError {
     let what = format!(
-        "the last changes are safe in the log of the store {}, but cannot be read until the store can be written again ({})",
+        "the last changes are safe in the log of the store {}, but cannot be read until the store \
+        can be written again ({})",
         path.display(),
         why.code
     );
-    StoreError { message: what, ..why }
+    StoreError {
+        message: what,
+        ..why
+    }
 }
 
 fn read_only(path: &Path) -> StoreError {
     store_error(
         "read_only",
-        format!("the store {} cannot be written; nothing was recorded", path.display()),
         format!(
-            "let the user who runs Regatta write to {}, and check that its disk is mounted for writing",
+            "the store {} cannot be written; nothing was recorded",
+            path.display()
+        ),
+        format!(
+            "let the user who runs Regatta write to {}, and check that its disk is mounted for \
+            writing",
             store_files::directory_of(path).display()
         ),
     )
@@ -126,14 +163,22 @@ fn read_only(path: &Path) -> StoreError {
 pub(crate) fn corrupt(path: &Path, why: &str) -> StoreError {
     let hint = match newest_backup(path) {
         Some(backup) => {
-            format!("nothing was changed; restore the newest backup: regatta restore {}", backup.display())
+            format!(
+                "nothing was changed; restore the newest backup: regatta restore {}",
+                backup.display()
+            )
         }
         None => format!(
-            "nothing was changed; restore a backup with regatta restore FILE, or move {} away to start with an empty fleet",
+            "nothing was changed; restore a backup with regatta restore FILE, or move {} away to \
+            start with an empty fleet",
             store_files::directory_of(path).display()
         ),
     };
-    store_error("corrupt", format!("the store {} is damaged: {why}", path.display()), hint)
+    store_error(
+        "corrupt",
+        format!("the store {} is damaged: {why}", path.display()),
+        hint,
+    )
 }
 
 /// The largest number of unreadable rows that a message names.
@@ -141,15 +186,25 @@ const MAX_NAMED_ROWS: usize = 5;
 
 /// Returns the error for unreadable rows in a store that works without them (D11).
 fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
-    let name = |row: &UnreadableRow| format!("row {} of its table {} cannot be read ({})", row.id, row.table, row.reason);
+    let name = |row: &UnreadableRow| {
+        format!(
+            "row {} of its table {} cannot be read ({})",
+            row.id, row.table, row.reason
+        )
+    };
     let mut named: Vec<String> = rows.iter().take(MAX_NAMED_ROWS).map(name).collect();
     if rows.len() > MAX_NAMED_ROWS {
         named.push(format!("and {} more", rows.len() - MAX_NAMED_ROWS));
     }
-    let what = format!("the store {} is damaged: {}", path.display(), named.join("; "));
+    let what = format!(
+        "the store {} is damaged: {}",
+        path.display(),
+        named.join("; ")
+    );
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     let hint = format!(
-        "everything else works; to get them back, restore a backup from before the damage: regatta restore {backup}"
+        "everything else works; to get them back, restore a backup from before the damage: \
+        regatta restore {backup}"
     );
     store_error("corrupt", what, hint)
 }
@@ -167,11 +222,16 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
             format!("put {store} and {store}-wal back as they were"),
         ),
         MarkMismatch::LogMissing => (
-            format!("the log {store}-wal is missing or not this store's, and the fleet's last commits were in it"),
+            format!(
+                "the log {store}-wal is missing or not this store's, and the fleet's last commits \
+                were in it"
+            ),
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::BrokenLog => (
-            format!("the log {store}-wal is damaged: commits that were acknowledged cannot be read"),
+            format!(
+                "the log {store}-wal is damaged: commits that were acknowledged cannot be read"
+            ),
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::OtherStore => (
@@ -192,9 +252,13 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     store_error(
         "store_behind",
-        format!("the store {} is missing, but other files of its fleet exist", path.display()),
         format!(
-            "put it back with its log, or restore a backup: regatta restore {backup}; to start with an empty fleet, move {} away",
+            "the store {} is missing, but other files of its fleet exist",
+            path.display()
+        ),
+        format!(
+            "put it back with its log, or restore a backup: regatta restore {backup}; to start \
+            with an empty fleet, move {} away",
             store_files::directory_of(path).display()
         ),
     )
@@ -205,10 +269,14 @@ pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
         format!(
-            "could not read {}, which names the revision that the store must have reached ({cause})",
+            "could not read {}, which names the revision that the store must have reached \
+            ({cause})",
             file.display()
         ),
-        format!("if you know that the store is the newest copy, remove that file: rm {}", file.display()),
+        format!(
+            "if you know that the store is the newest copy, remove that file: rm {}",
+            file.display()
+        ),
     )
 }
 
@@ -219,9 +287,15 @@ pub(crate) fn foreign_file(path: &Path, why: &str) -> StoreError {
         format!("{} is not a store of Regatta: {why}", path.display()),
         match newest_backup(path) {
             Some(backup) => {
-                format!("nothing was changed; restore the newest backup: regatta restore {}", backup.display())
+                format!(
+                    "nothing was changed; restore the newest backup: regatta restore {}",
+                    backup.display()
+                )
             }
-            None => "nothing was changed; name another file, or restore a backup: regatta restore FILE".into(),
+            None => {
+                "nothing was changed; name another file, or restore a backup: regatta restore FILE"
+                    .into()
+            }
         },
     )
 }
@@ -230,17 +304,22 @@ pub(crate) fn newer_schema(path: &Path, theirs: i64, ours: i64) -> StoreError {
     store_error(
         "newer_version",
         format!(
-            "the store {} has schema {theirs}, but this program supports only schemas up to {ours}; nothing was changed",
+            "the store {} has schema {theirs}, but this program supports only schemas up to \
+            {ours}; nothing was changed",
             path.display()
         ),
-        "run the newer version of Regatta that wrote it, or restore an older backup: regatta restore FILE",
+        "run the newer version of Regatta that wrote it, or restore an older backup: regatta \
+        restore FILE",
     )
 }
 
 pub(crate) fn old_sqlite(version: &str) -> StoreError {
     store_error(
         "old_sqlite",
-        format!("this program was built with SQLite {version}, which can damage a store when its log is reset"),
+        format!(
+            "this program was built with SQLite {version}, which can damage a store when its log \
+            is reset"
+        ),
         "use a build of Regatta with SQLite 3.51.3 or newer",
     )
 }
@@ -249,7 +328,8 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
     store_error(
         "second_writer",
         format!(
-            "the store {} is at revision {stored}, not {expected}: another program wrote to it, so nothing was recorded",
+            "the store {} is at revision {stored}, not {expected}: another program wrote to it, \
+            so nothing was recorded",
             path.display()
         ),
         "one daemon serves one store: stop the other one (regatta down), then start this one again",
@@ -257,25 +337,41 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
 }
 
 pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
-    store_error("io", format!("the events to store are not consecutive: expected {expected}, found {found}"), REPORT_BUG_HINT)
+    store_error(
+        "io",
+        format!("the events to store are not consecutive: expected {expected}, found {found}"),
+        REPORT_BUG_HINT,
+    )
 }
 
 pub(crate) fn too_large(number: u64) -> StoreError {
-    store_error("io", format!("the number {number} is too large for the store"), REPORT_BUG_HINT)
+    store_error(
+        "io",
+        format!("the number {number} is too large for the store"),
+        REPORT_BUG_HINT,
+    )
 }
 
 pub(crate) fn already_exists(to: &Path) -> StoreError {
     store_error(
         "io",
-        format!("{} already exists, and a backup does not overwrite files", to.display()),
+        format!(
+            "{} already exists, and a backup does not overwrite files",
+            to.display()
+        ),
         "name a new file, or move that one away",
     )
 }
 
 fn newest_backup(path: &Path) -> Option<PathBuf> {
     let written = |it: &PathBuf| it.metadata().and_then(|it| it.modified()).ok();
-    let found = std::fs::read_dir(store_files::backups_dir(path)).ok()?.flatten().map(|it| it.path());
-    found.filter(|it| it.extension().is_some_and(|it| it == "db")).max_by_key(written)
+    let found = std::fs::read_dir(store_files::backups_dir(path))
+        .ok()?
+        .flatten()
+        .map(|it| it.path());
+    found
+        .filter(|it| it.extension().is_some_and(|it| it == "db"))
+        .max_by_key(written)
 }
 
 #[cfg(test)]
@@ -307,7 +403,8 @@ mod tests {
 
     #[test]
     fn file_system_errors_have_their_codes() {
-        let code = |it: io::ErrorKind| io_error("read", Path::new("/nowhere/regatta.db"), &it.into()).code;
+        let code =
+            |it: io::ErrorKind| io_error("read", Path::new("/nowhere/regatta.db"), &it.into()).code;
         assert_eq!(code(io::ErrorKind::StorageFull), "disk_full");
         assert_eq!(code(io::ErrorKind::ReadOnlyFilesystem), "read_only");
         assert_eq!(code(io::ErrorKind::PermissionDenied), "read_only");

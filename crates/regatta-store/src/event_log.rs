@@ -7,16 +7,16 @@
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
-use regatta_core::limits;
 use regatta_core::ids::Now;
+use regatta_core::limits;
 use regatta_engine::ports::store::UnreadableRow;
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::commit::{JsonText, to_sql_number};
-use crate::load::text_bytes;
 use crate::errors::StoreFault;
+use crate::load::text_bytes;
 
 /// The largest number of events in one row. A reader of one event has to read the whole row.
 const MAX_EVENTS_PER_ROW: usize = 64;
@@ -24,9 +24,14 @@ const MAX_EVENTS_PER_ROW: usize = 64;
 const FULL_ROW_BYTES: usize = 32 * 1024;
 
 /// Stores consecutive events. `json` is only a buffer.
-pub(crate) fn append_events(connection: &Connection, json: &mut Vec<u8>, events: &[Recorded]) -> Result<(), StoreFault> {
-    let mut insert =
-        connection.prepare_cached("INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)")?;
+pub(crate) fn append_events(
+    connection: &Connection,
+    json: &mut Vec<u8>,
+    events: &[Recorded],
+) -> Result<(), StoreFault> {
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
     let mut left = events;
     while let Some(first) = left.first() {
         json.clear();
@@ -39,8 +44,18 @@ pub(crate) fn append_events(connection: &Connection, json: &mut Vec<u8>, events:
         };
         let (row, rest) = left.split_at(taken);
         let last = row.last().map_or(first.revision, |it| it.revision);
-        let by = if alone { first.by.to_string() } else { String::new() };
-        insert.execute((to_sql_number(last)?, to_sql_number(first.now.fleet_ms)?, to_sql_number(first.now.unix_ms)?, by, JsonText(json)))?;
+        let by = if alone {
+            first.by.to_string()
+        } else {
+            String::new()
+        };
+        insert.execute((
+            to_sql_number(last)?,
+            to_sql_number(first.now.fleet_ms)?,
+            to_sql_number(first.now.unix_ms)?,
+            by,
+            JsonText(json),
+        ))?;
         left = rest;
     }
     Ok(())
@@ -49,7 +64,11 @@ pub(crate) fn append_events(connection: &Connection, json: &mut Vec<u8>, events:
 /// Writes as many events as fit into one row: `[["ann",{…}],["bob",{…}]]`. Returns their number.
 fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
     let mut taken = 0;
-    for it in events.iter().take(MAX_EVENTS_PER_ROW).take_while(|it| it.now == events[0].now) {
+    for it in events
+        .iter()
+        .take(MAX_EVENTS_PER_ROW)
+        .take_while(|it| it.now == events[0].now)
+    {
         if json.len() > FULL_ROW_BYTES {
             break;
         }
@@ -72,21 +91,33 @@ pub(crate) fn query_after() -> String {
 /// Returns the last event's revision and its time on the fleet clock.
 pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
-    let found =
-        connection.query_row(newest, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).optional()?;
+    let found = connection
+        .query_row(newest, [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+        })
+        .optional()?;
     Ok(found.map(|(revision, at)| (revision.unsigned_abs(), at.unsigned_abs())))
 }
 
 /// Returns the events of a row, oldest first. An event that cannot be read is replaced by an
-/// [`Event::EventUnreadable`]. If the number of events in a row is unknown, one such event at the row's
-/// revision replaces them all (D11).
+/// [`Event::EventUnreadable`]. If the number of events in a row is unknown, one such event at the
+/// row's revision replaces them all (D11).
 pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> {
     let body = text_bytes(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
-    let now = Now { fleet_ms: row.get::<_, i64>(2)?.unsigned_abs(), unix_ms: row.get::<_, i64>(3)?.unsigned_abs() };
+    let now = Now {
+        fleet_ms: row.get::<_, i64>(2)?.unsigned_abs(),
+        unix_ms: row.get::<_, i64>(3)?.unsigned_abs(),
+    };
     let recorded = |revision: u64, decoded: DecodedEvent| {
-        let (by, event) = decoded.unwrap_or_else(|why| (Actor::Regatta, limits::unreadable_event(why)));
-        Recorded { revision, now, by, event }
+        let (by, event) =
+            decoded.unwrap_or_else(|why| (Actor::Regatta, limits::unreadable_event(why)));
+        Recorded {
+            revision,
+            now,
+            by,
+            event,
+        }
     };
     if body.first() != Some(&b'[') {
         let by = Actor::try_from(row.get::<_, String>(4)?).map_err(|bad| bad.to_string());
@@ -97,28 +128,43 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         Ok(found) => found,
         Err(bad) => return Ok(vec![recorded(last, Err(bad.to_string()))]),
     };
-    match last.checked_sub(found.len() as u64).filter(|_| !found.is_empty()) {
-        Some(before) => Ok((before + 1..).zip(found).map(|(revision, it)| recorded(revision, it)).collect()),
-        None => Ok(vec![recorded(last, Err("the row holds no events, or more than there were".into()))]),
+    match last
+        .checked_sub(found.len() as u64)
+        .filter(|_| !found.is_empty())
+    {
+        Some(before) => Ok((before + 1..)
+            .zip(found)
+            .map(|(revision, it)| recorded(revision, it))
+            .collect()),
+        None => Ok(vec![recorded(
+            last,
+            Err("the row holds no events, or more than there were".into()),
+        )]),
     }
 }
 
 /// An event with its author, or the reason why they cannot be read.
 type DecodedEvent = Result<(Actor, Event), String>;
 
-/// Reads the output of [`write_row_body`]. Only if that fails, each event is read separately, which is
-/// slower.
+/// Reads the output of [`write_row_body`]. Only if that fails, each event is read separately, which
+/// is slower.
 fn parse_row_body(body: &[u8]) -> Result<Vec<DecodedEvent>, serde_json::Error> {
     if let Ok(found) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
         return Ok(found.into_iter().map(Ok).collect());
     }
     let each: Vec<&RawValue> = serde_json::from_slice(body)?;
-    Ok(each.into_iter().map(|one| parse_row_event(one).map_err(|bad| bad.to_string())).collect())
+    Ok(each
+        .into_iter()
+        .map(|one| parse_row_event(one).map_err(|bad| bad.to_string()))
+        .collect())
 }
 
 fn parse_row_event(one: &RawValue) -> Result<(Actor, Event), serde_json::Error> {
     let (by, event): (&RawValue, &RawValue) = serde_json::from_str(one.get())?;
-    Ok((serde_json::from_str(by.get())?, read_event(event.get().as_bytes())?))
+    Ok((
+        serde_json::from_str(by.get())?,
+        read_event(event.get().as_bytes())?,
+    ))
 }
 
 /// Reads one event. The repair of schema 8 wrote the data of some events before their kind; such
@@ -133,7 +179,9 @@ fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
     }
 
     serde_json::from_slice(body).or_else(|error| {
-        let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else { return Err(error) };
+        let Ok(fields) = serde_json::from_slice::<Fields<'_>>(body) else {
+            return Err(error);
+        };
         let ordered = format!(r#"{{"kind":{},"data":{}}}"#, fields.kind, fields.data);
         serde_json::from_slice(ordered.as_bytes())
     })
@@ -141,8 +189,14 @@ fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
 
 /// Returns the row of an event that could not be read.
 pub(crate) fn unreadable_row(recorded: &Recorded) -> Option<UnreadableRow> {
-    let Event::EventUnreadable(event) = &recorded.event else { return None };
-    Some(UnreadableRow { table: "events", id: recorded.revision.to_string(), reason: event.why().clone() })
+    let Event::EventUnreadable(event) = &recorded.event else {
+        return None;
+    };
+    Some(UnreadableRow {
+        table: "events",
+        id: recorded.revision.to_string(),
+        reason: event.why().clone(),
+    })
 }
 
 #[cfg(test)]
@@ -155,11 +209,30 @@ mod tests {
 
     /// Returns many events, most of which have the same time.
     fn many_events() -> Vec<Recorded> {
-        let told: Vec<Recorded> = all_steps().into_iter().flat_map(|it| it.batch.events).collect();
-        let later = |at: u64| Now { fleet_ms: at, unix_ms: 5 };
+        let told: Vec<Recorded> = all_steps()
+            .into_iter()
+            .flat_map(|it| it.batch.events)
+            .collect();
+        let later = |at: u64| Now {
+            fleet_ms: at,
+            unix_ms: 5,
+        };
         let rounds = (0..4).flat_map(|round| told.iter().map(move |it| (round, it.clone())));
-        let at = |round: u64, revision: u64| if revision.is_multiple_of(97) { later(9) } else { later(round) };
-        (1..).zip(rounds).map(|(revision, (round, it))| Recorded { revision, now: at(round, revision), ..it }).collect()
+        let at = |round: u64, revision: u64| {
+            if revision.is_multiple_of(97) {
+                later(9)
+            } else {
+                later(round)
+            }
+        };
+        (1..)
+            .zip(rounds)
+            .map(|(revision, (round, it))| Recorded {
+                revision,
+                now: at(round, revision),
+                ..it
+            })
+            .collect()
     }
 
     #[test]
@@ -169,17 +242,43 @@ mod tests {
         let store = SqliteStore::open(&path).unwrap();
         let (told, raw) = (many_events(), Connection::open(&path).unwrap());
         append_events(&raw, &mut Vec::new(), &told).unwrap();
-        let count = |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as usize;
+        let count =
+            |sql: &str| raw.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap() as usize;
         let rows = count("SELECT count(*) FROM events");
-        assert!(told.len() > 3 * MAX_EVENTS_PER_ROW && rows < told.len() / 4, "{} events are in {rows} rows", told.len());
-        assert!(count("SELECT count(*) FROM events WHERE body LIKE '{%'") > 0, "some events have their own row");
-        assert!(count("SELECT max(json_array_length(body)) FROM events WHERE body LIKE '[%'") <= MAX_EVENTS_PER_ROW);
+        assert!(
+            told.len() > 3 * MAX_EVENTS_PER_ROW && rows < told.len() / 4,
+            "{} events are in {rows} rows",
+            told.len()
+        );
+        assert!(
+            count("SELECT count(*) FROM events WHERE body LIKE '{%'") > 0,
+            "some events have their own row"
+        );
+        assert!(
+            count("SELECT max(json_array_length(body)) FROM events WHERE body LIKE '[%'")
+                <= MAX_EVENTS_PER_ROW
+        );
         assert!(count("SELECT max(length(body)) FROM events") < FULL_ROW_BYTES + 8 * 1024);
         let history = store.history();
-        for after in [0, 1, 2, 62, 63, 64, 65, 96, 97, 98, told.len() - 1, told.len(), told.len() + 5] {
+        for after in [
+            0,
+            1,
+            2,
+            62,
+            63,
+            64,
+            65,
+            96,
+            97,
+            98,
+            told.len() - 1,
+            told.len(),
+            told.len() + 5,
+        ] {
             for limit in [0, 1, 2, 63, 64, 65, 1_000_000] {
                 let found = history.events(after as u64, limit).unwrap();
-                let expected: Vec<Recorded> = told.iter().skip(after).take(limit).cloned().collect();
+                let expected: Vec<Recorded> =
+                    told.iter().skip(after).take(limit).cloned().collect();
                 assert!(found == expected, "{limit} after {after}");
             }
         }
@@ -197,9 +296,13 @@ mod tests {
         append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
         append_events(&raw, &mut Vec::new(), &told[9..12]).unwrap();
         for spoil in ["body = '[]'", "body = '[[1'", "revision = 2"] {
-            raw.execute_batch(&format!("UPDATE events SET {spoil} WHERE revision = 9")).unwrap();
+            raw.execute_batch(&format!("UPDATE events SET {spoil} WHERE revision = 9"))
+                .unwrap();
             let found = store.history().events(0, 10).unwrap();
-            assert!(matches!(found[0].event, Event::EventUnreadable(_)), "{spoil}");
+            assert!(
+                matches!(found[0].event, Event::EventUnreadable(_)),
+                "{spoil}"
+            );
             assert!(found[1..] == told[9..12], "{spoil}");
         }
     }
@@ -213,16 +316,35 @@ mod tests {
         let raw = Connection::open(&path).unwrap();
         let told = many_events();
         append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
-        append_events(&raw, &mut Vec::new(), &[Recorded { revision: 10, ..told[9].clone() }]).unwrap();
+        append_events(
+            &raw,
+            &mut Vec::new(),
+            &[Recorded {
+                revision: 10,
+                ..told[9].clone()
+            }],
+        )
+        .unwrap();
         let rows = "SELECT revision, body FROM events";
         let found = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
-        let bodies: Vec<(i64, String)> =
-            raw.prepare(rows).unwrap().query_map([], found).unwrap().map(Result::unwrap).collect();
+        let bodies: Vec<(i64, String)> = raw
+            .prepare(rows)
+            .unwrap()
+            .query_map([], found)
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
         assert_eq!(bodies.len(), 2);
         for (revision, body) in bodies {
-            let sorted = serde_json::from_str::<serde_json::Value>(&body).unwrap().to_string();
+            let sorted = serde_json::from_str::<serde_json::Value>(&body)
+                .unwrap()
+                .to_string();
             assert!(sorted.contains(r#"{"data":"#), "{sorted}");
-            raw.execute("UPDATE events SET body = ?1 WHERE revision = ?2", (sorted, revision)).unwrap();
+            raw.execute(
+                "UPDATE events SET body = ?1 WHERE revision = ?2",
+                (sorted, revision),
+            )
+            .unwrap();
         }
         assert!(store.history().events(0, 99).unwrap() == told[..10]);
     }
@@ -236,17 +358,32 @@ mod tests {
         let raw = Connection::open(&path).unwrap();
         let told = many_events();
         append_events(&raw, &mut Vec::new(), &told[..9]).unwrap();
-        let body: String = raw.query_row("SELECT body FROM events", [], |row| row.get(0)).unwrap();
+        let body: String = raw
+            .query_row("SELECT body FROM events", [], |row| row.get(0))
+            .unwrap();
         let fourth = serde_json::to_string(&(&told[3].by, &told[3].event)).unwrap();
-        for damage in [r#"["ann",{"kind":"from.the.future"}]"#, r#"["no name",{}]"#, "7"] {
+        for damage in [
+            r#"["ann",{"kind":"from.the.future"}]"#,
+            r#"["no name",{}]"#,
+            "7",
+        ] {
             let spoilt = body.replacen(&fourth, damage, 1);
-            raw.execute("UPDATE events SET body = ?1", [spoilt]).unwrap();
+            raw.execute("UPDATE events SET body = ?1", [spoilt])
+                .unwrap();
             let found = store.history().events(0, 99).unwrap();
             assert_eq!(found.len(), 9, "{damage}");
             for (found, told) in found.iter().zip(&told) {
-                let unreadable = matches!(&found.event, Event::EventUnreadable(it) if !it.why().is_empty());
+                let unreadable =
+                    matches!(&found.event, Event::EventUnreadable(it) if !it.why().is_empty());
                 assert_eq!(found.revision, told.revision);
-                assert!(if told.revision == 4 { unreadable } else { found == told }, "{damage}: {found:?}");
+                assert!(
+                    if told.revision == 4 {
+                        unreadable
+                    } else {
+                        found == told
+                    },
+                    "{damage}: {found:?}"
+                );
             }
         }
     }

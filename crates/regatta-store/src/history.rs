@@ -15,22 +15,24 @@ use regatta_core::conversation::Conversation;
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId,
-    TeamName,
+    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId,
+    ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::TeamLaunch;
 use regatta_core::mission::Mission;
-use regatta_core::task::{TaskStatus, Task};
-use regatta_engine::ports::store::{StoreHistory, MessageFilter, StoreError, TaskFilter, first_message_since};
+use regatta_core::task::{Task, TaskStatus};
+use regatta_engine::ports::store::{
+    MessageFilter, StoreError, StoreHistory, TaskFilter, first_message_since,
+};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use crate::deferred_rows::SharedWriter;
-use crate::load::{decode_row, keep_readable, text_bytes};
 use crate::errors::{self, StoreFault};
-use crate::{message_index, event_log};
+use crate::load::{decode_row, keep_readable, text_bytes};
+use crate::{event_log, message_index};
 
 /// The largest number of connections that are kept for later readers. Further concurrent readers
 /// open their own.
@@ -46,9 +48,16 @@ pub struct SqliteHistory {
 
 impl SqliteHistory {
     /// Opens the reading side of a store that a [`SqliteStore`](crate::SqliteStore) has open.
-    pub(crate) fn open(path: &Path, store: &Arc<SharedWriter>) -> Result<SqliteHistory, StoreError> {
+    pub(crate) fn open(
+        path: &Path,
+        store: &Arc<SharedWriter>,
+    ) -> Result<SqliteHistory, StoreError> {
         let first = connect(path).map_err(|it| errors::sqlite_error("read", path, &it))?;
-        Ok(SqliteHistory { path: path.to_owned(), idle: Mutex::new(vec![first]), writer: Arc::downgrade(store) })
+        Ok(SqliteHistory {
+            path: path.to_owned(),
+            idle: Mutex::new(vec![first]),
+            writer: Arc::downgrade(store),
+        })
     }
 
     /// Closes the idle connections. A later read opens its own.
@@ -61,16 +70,25 @@ impl SqliteHistory {
     }
 
     /// Reads rows. First writes deferred rows, so that everything that was acknowledged is found.
-    fn read_rows<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, StoreFault>) -> Result<T, StoreError> {
+    fn read_rows<T>(
+        &self,
+        ask: impl FnOnce(&Connection) -> Result<T, StoreFault>,
+    ) -> Result<T, StoreError> {
         if let Some(store) = self.writer.upgrade() {
-            store
-                .write_deferred_rows(&self.path)
-                .map_err(|it| errors::deferred_rows_failed(&self.path, it.into_error("bring up to date", &self.path)))?;
+            store.write_deferred_rows(&self.path).map_err(|it| {
+                errors::deferred_rows_failed(
+                    &self.path,
+                    it.into_error("bring up to date", &self.path),
+                )
+            })?;
         }
         self.read(ask)
     }
 
-    fn read<T>(&self, ask: impl FnOnce(&Connection) -> Result<T, StoreFault>) -> Result<T, StoreError> {
+    fn read<T>(
+        &self,
+        ask: impl FnOnce(&Connection) -> Result<T, StoreFault>,
+    ) -> Result<T, StoreError> {
         let kept = self.lock_idle().pop();
         let answer = || -> Result<(T, Connection), StoreFault> {
             let connection = kept.map_or_else(|| connect(&self.path), Ok)?;
@@ -90,8 +108,10 @@ impl SqliteHistory {
 }
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
-    let connection =
-        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    let connection = Connection::open_with_flags(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+    )?;
     connection.pragma_update(None, "query_only", true)?;
     connection.pragma_update(None, "cell_size_check", true)?;
     connection.pragma_update(None, "temp_store", "memory")?;
@@ -109,7 +129,11 @@ impl StoreHistory for SqliteHistory {
             while found.len() < limit
                 && let Some(row) = rows.next()?
             {
-                found.extend(event_log::events_of_row(row)?.into_iter().filter(|it| it.revision > after));
+                found.extend(
+                    event_log::events_of_row(row)?
+                        .into_iter()
+                        .filter(|it| it.revision > after),
+                );
             }
             found.truncate(limit);
             Ok(found)
@@ -120,26 +144,46 @@ impl StoreHistory for SqliteHistory {
         self.read_rows(|db| read_messages(db, filter))
     }
 
-    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError> {
-        let mut values = vec![Value::from(before.map_or(i64::MAX, |it| to_sql_key(it.0))), to_sql_limit(limit).into()];
+    fn firings(
+        &self,
+        hook: Option<HookId>,
+        before: Option<FiringId>,
+        limit: usize,
+    ) -> Result<Vec<Firing>, StoreError> {
+        let mut values = vec![
+            Value::from(before.map_or(i64::MAX, |it| to_sql_key(it.0))),
+            to_sql_limit(limit).into(),
+        ];
         let mut chosen = "";
         if let Some(hook) = hook {
             values.push(to_sql_key(hook.0).into());
             chosen = " AND hook = ?3";
         }
-        let sql = format!("SELECT id, body FROM firings WHERE id < ?1{chosen} ORDER BY id DESC LIMIT ?2");
+        let sql =
+            format!("SELECT id, body FROM firings WHERE id < ?1{chosen} ORDER BY id DESC LIMIT ?2");
         self.read_rows(|db| read_all(db, "firings", &sql, values))
     }
 
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
         self.read_rows(|db| {
-            let mut count = db.prepare_cached("SELECT count(*) FROM messages WHERE channel = ?1 AND id > ?2")?;
-            Ok(from_sql_number(count.query_row((channel.as_str(), to_sql_key(after.0)), |row| row.get(0))?))
+            let mut count =
+                db.prepare_cached("SELECT count(*) FROM messages WHERE channel = ?1 AND id > ?2")?;
+            Ok(from_sql_number(count.query_row(
+                (channel.as_str(), to_sql_key(after.0)),
+                |row| row.get(0),
+            )?))
         })
     }
 
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
-        self.read_rows(|db| read_one(db, "tasks", "SELECT id, body FROM tasks WHERE id = ?1", id.0))
+        self.read_rows(|db| {
+            read_one(
+                db,
+                "tasks",
+                "SELECT id, body FROM tasks WHERE id = ?1",
+                id.0,
+            )
+        })
     }
 
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
@@ -151,11 +195,25 @@ impl StoreHistory for SqliteHistory {
     }
 
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        self.read_rows(|db| read_one(db, "approvals", "SELECT id, body FROM approvals WHERE id = ?1", id.0))
+        self.read_rows(|db| {
+            read_one(
+                db,
+                "approvals",
+                "SELECT id, body FROM approvals WHERE id = ?1",
+                id.0,
+            )
+        })
     }
 
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
-        self.read_rows(|db| read_one(db, "attempts", "SELECT id, body FROM attempts WHERE id = ?1", id.0))
+        self.read_rows(|db| {
+            read_one(
+                db,
+                "attempts",
+                "SELECT id, body FROM attempts WHERE id = ?1",
+                id.0,
+            )
+        })
     }
 
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
@@ -165,12 +223,26 @@ impl StoreHistory for SqliteHistory {
 
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
         let sql = "SELECT id, body FROM landings WHERE project = ?1 ORDER BY id DESC LIMIT ?2";
-        self.read_rows(|db| read_all(db, "landings", sql, vec![project.to_string().into(), to_sql_limit(limit).into()]))
+        self.read_rows(|db| {
+            read_all(
+                db,
+                "landings",
+                sql,
+                vec![project.to_string().into(), to_sql_limit(limit).into()],
+            )
+        })
     }
 
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<TeamLaunch>, StoreError> {
         let sql = "SELECT id, body FROM launches WHERE team = ?1 ORDER BY id DESC LIMIT ?2";
-        self.read_rows(|db| read_all(db, "launches", sql, vec![team.as_str().to_owned().into(), to_sql_limit(limit).into()]))
+        self.read_rows(|db| {
+            read_all(
+                db,
+                "launches",
+                sql,
+                vec![team.as_str().to_owned().into(), to_sql_limit(limit).into()],
+            )
+        })
     }
 
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
@@ -179,7 +251,14 @@ impl StoreHistory for SqliteHistory {
     }
 
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
-        self.read_rows(|db| read_one(db, "conversations", "SELECT id, body FROM conversations WHERE id = ?1", id.0))
+        self.read_rows(|db| {
+            read_one(
+                db,
+                "conversations",
+                "SELECT id, body FROM conversations WHERE id = ?1",
+                id.0,
+            )
+        })
     }
 
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
@@ -188,7 +267,12 @@ impl StoreHistory for SqliteHistory {
                 .prepare_cached("SELECT live FROM missions WHERE id = ?1")?
                 .query_row([to_sql_key(id.0)], |row| row.get(0))
                 .optional()?;
-            let mission = read_one(db, "missions", "SELECT id, body FROM missions WHERE id = ?1", id.0)?;
+            let mission = read_one(
+                db,
+                "missions",
+                "SELECT id, body FROM missions WHERE id = ?1",
+                id.0,
+            )?;
             Ok(mission.zip(live))
         })
     }
@@ -207,7 +291,9 @@ struct IndexSource {
 /// in it. SQLite cannot know which index is the shortest: a label may be on nearly every message or
 /// on three.
 fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, StoreFault> {
-    let Some((low, high)) = id_range(db, filter)? else { return Ok(vec![]) };
+    let Some((low, high)) = id_range(db, filter)? else {
+        return Ok(vec![]);
+    };
     let sources = sort_by_length(db, index_sources(db, filter)?, (low, high))?;
     let mut values = vec![Value::from(low), high.into()];
     let mut sql = String::from("SELECT m.id, m.body FROM ");
@@ -216,7 +302,12 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     // The text is compared for each message, unless the index of words is walked and decides alone.
     let mut read = filter.text.as_ref();
     for (nth, it) in sources.into_iter().enumerate() {
-        let IndexSource { table: from, condition: choose, id_column: id, value } = it;
+        let IndexSource {
+            table: from,
+            condition: choose,
+            id_column: id,
+            value,
+        } = it;
         if from == WORD_INDEX && nth > 0 {
             continue;
         }
@@ -228,24 +319,37 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
             (0, _) => {
                 sql += &format!("{from} s CROSS JOIN ");
                 rest += &format!(" AND s.{chosen} AND m.id = s.{id}");
-                order = if from == WORD_INDEX { "s.rowid" } else { "s.message" };
+                order = if from == WORD_INDEX {
+                    "s.rowid"
+                } else {
+                    "s.message"
+                };
                 read = read.filter(|it| from != WORD_INDEX || it.has_phrases());
             }
             (_, "messages") => rest += &format!(" AND +m.{chosen}"),
-            _ => rest += &format!(" AND EXISTS (SELECT 1 FROM {from} x WHERE x.{chosen} AND x.{id} = m.id)"),
+            _ => {
+                rest += &format!(
+                    " AND EXISTS (SELECT 1 FROM {from} x WHERE x.{chosen} AND x.{id} = m.id)"
+                )
+            }
         }
     }
     let newest = filter.after.is_none();
     let direction = if newest { "DESC" } else { "ASC" };
-    sql += &format!("messages m WHERE {order} > ?1 AND {order} <= ?2{rest} ORDER BY {order} {direction}");
+    sql += &format!(
+        "messages m WHERE {order} > ?1 AND {order} <= ?2{rest} ORDER BY {order} {direction}"
+    );
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
     let mut found: Vec<Message> = Vec::new();
     while found.len() < filter.limit
         && let Some(row) = rows.next()?
     {
-        let Some(message): Option<Message> =
-            skip_unreadable(decode_row("messages", row.get_ref(0)?, text_bytes(row.get_ref(1)?)))?
+        let Some(message): Option<Message> = skip_unreadable(decode_row(
+            "messages",
+            row.get_ref(0)?,
+            text_bytes(row.get_ref(1)?),
+        ))?
         else {
             continue;
         };
@@ -264,11 +368,23 @@ const WORD_INDEX: &str = "message_words";
 
 /// Returns the indexes that apply to a filter.
 fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSource>, StoreFault> {
-    let source = |from, choose, id, value: Option<Value>| value.map(|value| IndexSource { table: from, condition: choose, id_column: id, value });
+    let source = |from, choose, id, value: Option<Value>| {
+        value.map(|value| IndexSource {
+            table: from,
+            condition: choose,
+            id_column: id,
+            value,
+        })
+    };
     let named = |it: Option<String>| it.map(Value::from);
     let numbered = |it: Option<MessageId>| it.map(|it| Value::from(to_sql_key(it.0)));
     // A message without answers is a thread of its own and is in no index.
-    let mut thread = source("message_threads", "root = {}", "message", numbered(filter.thread));
+    let mut thread = source(
+        "message_threads",
+        "root = {}",
+        "message",
+        numbered(filter.thread),
+    );
     if let Some(root) = filter.thread {
         let answered = "SELECT 1 FROM message_threads WHERE root = ?1 LIMIT 1";
         let found = db.prepare_cached(answered)?.exists([to_sql_key(root.0)])?;
@@ -279,12 +395,37 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
     Ok([
         // The word index comes first, because the other conditions are then checked on columns and
         // not on every text.
-        source(WORD_INDEX, "message_words MATCH {}", "rowid", named(filter.text.as_ref().map(message_index::index_query))),
-        source("message_labels", "label = {}", "message", named(filter.label.as_ref().map(ToString::to_string))),
-        source("message_mentions", "agent = {}", "message", named(filter.mention.as_ref().map(ToString::to_string))),
-        source("message_replies", "parent = {}", "message", numbered(filter.reply_to)),
+        source(
+            WORD_INDEX,
+            "message_words MATCH {}",
+            "rowid",
+            named(filter.text.as_ref().map(message_index::index_query)),
+        ),
+        source(
+            "message_labels",
+            "label = {}",
+            "message",
+            named(filter.label.as_ref().map(ToString::to_string)),
+        ),
+        source(
+            "message_mentions",
+            "agent = {}",
+            "message",
+            named(filter.mention.as_ref().map(ToString::to_string)),
+        ),
+        source(
+            "message_replies",
+            "parent = {}",
+            "message",
+            numbered(filter.reply_to),
+        ),
         thread,
-        source("messages", "channel = {}", "id", named(filter.channel.as_ref().map(ToString::to_string))),
+        source(
+            "messages",
+            "channel = {}",
+            "id",
+            named(filter.channel.as_ref().map(ToString::to_string)),
+        ),
         source("messages", "sender = {}", "id", named(filter.from.clone())),
     ]
     .into_iter()
@@ -293,19 +434,26 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
 }
 
 /// Sorts the indexes, the shortest first. Counts only as far as the difference matters.
-fn sort_by_length(db: &Connection, sources: Vec<IndexSource>, (low, high): (i64, i64)) -> Result<Vec<IndexSource>, StoreFault> {
+fn sort_by_length(
+    db: &Connection,
+    sources: Vec<IndexSource>,
+    (low, high): (i64, i64),
+) -> Result<Vec<IndexSource>, StoreFault> {
     if sources.len() < 2 {
         return Ok(sources);
     }
     let mut sized = Vec::new();
     for it in sources {
         let sql = format!(
-            "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} AND {id} > ?2 AND {id} <= ?3 LIMIT 2000)",
+            "SELECT count(*) FROM (SELECT 1 FROM {} WHERE {} AND {id} > ?2 AND {id} <= ?3 LIMIT \
+            2000)",
             it.table,
             it.condition.replace("{}", "?1"),
             id = it.id_column
         );
-        let size: i64 = db.prepare_cached(&sql)?.query_row((&it.value, low, high), |row| row.get(0))?;
+        let size: i64 = db
+            .prepare_cached(&sql)?
+            .query_row((&it.value, low, high), |row| row.get(0))?;
         sized.push((size, it));
     }
     sized.sort_by_key(|it| it.0);
@@ -316,15 +464,24 @@ fn sort_by_length(db: &Connection, sources: Vec<IndexSource>, (low, high): (i64,
 /// nothing if there can be none.
 fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)>, StoreFault> {
     let mut low = to_sql_key(filter.after.unwrap_or_default().0);
-    let mut high = filter.before.map_or(i64::MAX, |it| to_sql_key(it.0).saturating_sub(1));
+    let mut high = filter
+        .before
+        .map_or(i64::MAX, |it| to_sql_key(it.0).saturating_sub(1));
     if filter.since_unix_ms.is_some() || filter.until_unix_ms.is_some() {
-        let last: Option<i64> = db.prepare_cached("SELECT max(id) FROM messages")?.query_row([], |row| row.get(0))?;
+        let last: Option<i64> = db
+            .prepare_cached("SELECT max(id) FROM messages")?
+            .query_row([], |row| row.get(0))?;
         let last = from_sql_number(last.unwrap_or(0));
-        let mut look = db.prepare_cached("SELECT id, body FROM messages WHERE id >= ?1 ORDER BY id")?;
+        let mut look =
+            db.prepare_cached("SELECT id, body FROM messages WHERE id >= ?1 ORDER BY id")?;
         let mut at_or_after = |id: u64| -> Result<Option<(u64, u64)>, StoreFault> {
             let mut rows = look.query([to_sql_key(id)])?;
             while let Some(row) = rows.next()? {
-                let dated: Option<MessageDate> = skip_unreadable(decode_row("messages", row.get_ref(0)?, text_bytes(row.get_ref(1)?)))?;
+                let dated: Option<MessageDate> = skip_unreadable(decode_row(
+                    "messages",
+                    row.get_ref(0)?,
+                    text_bytes(row.get_ref(1)?),
+                ))?;
                 if let Some(dated) = dated {
                     return Ok(Some((dated.id.0, dated.wall)));
                 }
@@ -335,7 +492,13 @@ fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)
             low = low.max(to_sql_key(first_message_since(since, last, &mut at_or_after)?) - 1);
         }
         if let Some(until) = filter.until_unix_ms {
-            high = high.min(to_sql_key(first_message_since(until.saturating_add(1), last, &mut at_or_after)?) - 1);
+            high = high.min(
+                to_sql_key(first_message_since(
+                    until.saturating_add(1),
+                    last,
+                    &mut at_or_after,
+                )?) - 1,
+            );
         }
     }
     Ok((low < high && filter.limit > 0).then_some((low, high)))
@@ -350,9 +513,16 @@ struct MessageDate {
 
 /// Returns the conditions of a filter except its statuses, with their values. The limit is value 2.
 fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
-    let limit = if filter.limit == 0 { -1 } else { to_sql_limit(filter.limit) };
+    let limit = if filter.limit == 0 {
+        -1
+    } else {
+        to_sql_limit(filter.limit)
+    };
     let mut sql = String::from("id > ?1");
-    let mut values = vec![Value::from(to_sql_key(filter.after.unwrap_or_default().0)), limit.into()];
+    let mut values = vec![
+        Value::from(to_sql_key(filter.after.unwrap_or_default().0)),
+        limit.into(),
+    ];
     if let Some(project) = &filter.project {
         values.push(project.to_string().into());
         sql += &format!(" AND project = ?{}", values.len());
@@ -367,20 +537,32 @@ fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
 /// Returns the condition by which SQLite chooses the index for a status: live and ended tasks have
 /// one each.
 fn status_condition(status: TaskStatus) -> &'static str {
-    if status.is_live() { "live = 1" } else { "live = 0" }
+    if status.is_live() {
+        "live = 1"
+    } else {
+        "live = 0"
+    }
 }
 
 /// Counts along an index where possible, without reading bodies.
 fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, StoreFault> {
-    let (sql, values) = task_conditions(&TaskFilter { limit: 1, ..filter.clone() });
+    let (sql, values) = task_conditions(&TaskFilter {
+        limit: 1,
+        ..filter.clone()
+    });
     let count = |sql: &str, values: Vec<Value>| -> Result<u64, StoreFault> {
         let sql = format!("SELECT count(*) FROM tasks WHERE {sql} LIMIT ?2");
-        Ok(from_sql_number(db.prepare_cached(&sql)?.query_row(params_from_iter(values), |row| row.get(0))?))
+        Ok(from_sql_number(
+            db.prepare_cached(&sql)?
+                .query_row(params_from_iter(values), |row| row.get(0))?,
+        ))
     };
     if filter.statuses.is_empty() {
         return count(&sql, values);
     }
-    query_per_status(filter.statuses.iter().copied(), &sql, &values).map(|(sql, values)| count(&sql, values)).sum()
+    query_per_status(filter.statuses.iter().copied(), &sql, &values)
+        .map(|(sql, values)| count(&sql, values))
+        .sum()
 }
 
 /// Reads the tasks of each status separately, because each query then walks an index and stops at
@@ -392,7 +574,12 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
         statuses.extend(TaskStatus::ALL);
     }
     let all = |sql: &str, values| {
-        read_all::<Task>(db, "tasks", &format!("SELECT id, body FROM tasks WHERE {sql} ORDER BY id LIMIT ?2"), values)
+        read_all::<Task>(
+            db,
+            "tasks",
+            &format!("SELECT id, body FROM tasks WHERE {sql} ORDER BY id LIMIT ?2"),
+            values,
+        )
     };
     if statuses.is_empty() {
         return all(&sql, values);
@@ -416,8 +603,19 @@ fn query_per_status(
 ) -> impl Iterator<Item = (String, Vec<Value>)> {
     let statuses: BTreeSet<TaskStatus> = statuses.into_iter().collect();
     statuses.into_iter().map(move |status| {
-        let values: Vec<Value> = values.iter().cloned().chain([status.name().to_owned().into()]).collect();
-        (format!("{} AND {sql} AND status = ?{}", status_condition(status), values.len()), values)
+        let values: Vec<Value> = values
+            .iter()
+            .cloned()
+            .chain([status.name().to_owned().into()])
+            .collect();
+        (
+            format!(
+                "{} AND {sql} AND status = ?{}",
+                status_condition(status),
+                values.len()
+            ),
+            values,
+        )
     })
 }
 
@@ -431,7 +629,11 @@ fn read_all<T: DeserializeOwned>(
     let mut rows = statement.query(params_from_iter(values))?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.extend(skip_unreadable(decode_row(table, row.get_ref(0)?, text_bytes(row.get_ref(1)?)))?);
+        found.extend(skip_unreadable(decode_row(
+            table,
+            row.get_ref(0)?,
+            text_bytes(row.get_ref(1)?),
+        ))?);
     }
     Ok(found)
 }
@@ -449,10 +651,17 @@ fn skip_unreadable<T>(decoded: Result<T, StoreFault>) -> Result<Option<T>, Store
 
 /// Reads one row. A row that cannot be read is an error, because reporting it as missing would be
 /// wrong.
-fn read_one<T: DeserializeOwned>(db: &Connection, table: &'static str, sql: &str, id: u64) -> Result<Option<T>, StoreFault> {
+fn read_one<T: DeserializeOwned>(
+    db: &Connection,
+    table: &'static str,
+    sql: &str,
+    id: u64,
+) -> Result<Option<T>, StoreFault> {
     let mut statement = db.prepare_cached(sql)?;
     let mut rows = statement.query([to_sql_key(id)])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
     decode_row(table, row.get_ref(0)?, text_bytes(row.get_ref(1)?)).map(Some)
 }
 

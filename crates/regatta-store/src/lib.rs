@@ -10,21 +10,21 @@
 //! columns beside a row's `body` exist to find the row.
 
 mod backup; // checks, backups and restores
-mod deferred_rows; // rows that are written later than their events
 mod checkpoint; // moves the write-ahead log into the store
 mod commit; // writes a batch in one transaction
-mod store_files; // names, modes and renames of the store's files
-mod history; // the reading side
-mod message_index; // the search indexes of messages
-mod load; // reads the board from its rows
+mod deferred_rows; // rows that are written later than their events
+mod errors;
 mod event_log; // the table of events
+mod history; // the reading side
+mod load; // reads the board from its rows
 mod mark; // the high-water mark
+mod message_index; // the search indexes of messages
 mod open; // creates stores, and checks existing ones
 mod repair; // repairs data of older versions
 mod schema; // tables and migrations
 mod store; // the implementation of the port
-mod wal; // inspects SQLite's write-ahead log as a file
-mod errors; // the error type and its messages
+mod store_files; // names, modes and renames of the store's files
+mod wal; // inspects SQLite's write-ahead log as a file // the error type and its messages
 
 pub use backup::restore;
 pub use deferred_rows::DeferralLimits;

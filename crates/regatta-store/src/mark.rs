@@ -19,8 +19,8 @@ use regatta_engine::ports::store::StoreError;
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 
-use crate::wal::LogState;
 use crate::errors::{self, StoreFault};
+use crate::wal::LogState;
 use crate::{commit, store_files};
 
 /// The largest number of restarts that a log may have had since the mark named it. The log of
@@ -53,18 +53,32 @@ pub(crate) enum MarkMismatch {
 }
 
 /// Compares a store with its mark. `store` and `revision` are the store's own.
-pub(crate) fn compare_mark(mark: &HighWaterMark, store: &str, revision: u64, log: LogState) -> Result<(), MarkMismatch> {
+pub(crate) fn compare_mark(
+    mark: &HighWaterMark,
+    store: &str,
+    revision: u64,
+    log: LogState,
+) -> Result<(), MarkMismatch> {
     if !mark.store.is_empty() && !store.is_empty() && mark.store != store {
         return Err(MarkMismatch::OtherStore);
     }
     match (mark.log, log) {
-        (_, LogState::Present { is_broken: true, .. }) => return Err(MarkMismatch::BrokenLog),
-        (Some(named), LogState::Present { salt, .. }) if salt.wrapping_sub(named) <= MAX_LOG_RESTARTS => {}
+        (
+            _,
+            LogState::Present {
+                is_broken: true, ..
+            },
+        ) => return Err(MarkMismatch::BrokenLog),
+        (Some(named), LogState::Present { salt, .. })
+            if salt.wrapping_sub(named) <= MAX_LOG_RESTARTS => {}
         (Some(_), _) | (None, LogState::InvalidHeader) => return Err(MarkMismatch::LogMissing),
         (None, LogState::Absent | LogState::Present { .. }) => {}
     }
     if revision < mark.revision {
-        return Err(MarkMismatch::OlderStore { found: revision, expected: mark.revision });
+        return Err(MarkMismatch::OlderStore {
+            found: revision,
+            expected: mark.revision,
+        });
     }
     Ok(())
 }
@@ -75,7 +89,10 @@ pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFau
     if !connection.prepare_cached(named)?.exists([])? {
         return Ok(String::new());
     }
-    let name = connection.prepare_cached("SELECT name FROM identity")?.query_row([], |row| row.get(0)).optional()?;
+    let name = connection
+        .prepare_cached("SELECT name FROM identity")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
     Ok(name.unwrap_or_default())
 }
 
@@ -89,7 +106,9 @@ pub(crate) fn mark_file(path: &Path) -> PathBuf {
 pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
     let file = mark_file(path);
     let mut mark: HighWaterMark = match fs::read(&file) {
-        Ok(text) => serde_json::from_slice(&text).map_err(|cause| errors::bad_mark(&file, &cause))?,
+        Ok(text) => {
+            serde_json::from_slice(&text).map_err(|cause| errors::bad_mark(&file, &cause))?
+        }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(cause) => return Err(errors::io_error("read", &file, &cause)),
     };
@@ -109,7 +128,12 @@ impl ReachedFile {
     /// Opens the file of the store at `path` and writes the store's own revision into it.
     pub(crate) fn open(path: &Path, store: String, revision: u64) -> io::Result<ReachedFile> {
         let name = ReachedFile::path_of(path);
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&name)?;
         store_files::make_private(&name)?;
         let reached = ReachedFile { file, store };
         let line = reached.file_content(revision);
@@ -121,7 +145,8 @@ impl ReachedFile {
 
     /// Records a commit. This costs one write to memory, because nothing is synced.
     pub(crate) fn record(&self, revision: u64) -> io::Result<()> {
-        self.file.write_all_at(self.file_content(revision).as_bytes(), 0)
+        self.file
+            .write_all_at(self.file_content(revision).as_bytes(), 0)
     }
 
     /// Returns the content of the file, which has the same length for every revision.
@@ -133,8 +158,12 @@ impl ReachedFile {
     /// unreadable or another store's, because the file can only raise the revision of the mark.
     fn read(path: &Path, store: &str) -> u64 {
         let text = fs::read_to_string(ReachedFile::path_of(path)).unwrap_or_default();
-        let of_store = text.strip_prefix(store).and_then(|rest| rest.strip_prefix(' '));
-        of_store.and_then(|revision| revision.trim_end().parse().ok()).unwrap_or(0)
+        let of_store = text
+            .strip_prefix(store)
+            .and_then(|rest| rest.strip_prefix(' '));
+        of_store
+            .and_then(|revision| revision.trim_end().parse().ok())
+            .unwrap_or(0)
     }
 
     fn path_of(path: &Path) -> PathBuf {
@@ -146,22 +175,40 @@ impl ReachedFile {
 pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     let (file, nascent) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
     store_files::create_private(&nascent)?;
-    fs::OpenOptions::new().write(true).open(&nascent)?.write_all(&serde_json::to_vec(mark)?)?;
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&nascent)?
+        .write_all(&serde_json::to_vec(mark)?)?;
     store_files::rename_durably(&nascent, &file)
 }
 
 /// Writes the mark of a store to which nobody commits, with its last revision. The mark names no
 /// log.
 pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
-    let mark = HighWaterMark { store: store_identity(connection)?, revision: commit::revisions(connection)?.0, log: None };
-    write_mark(path, &mark).map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
+    let mark = HighWaterMark {
+        store: store_identity(connection)?,
+        revision: commit::revisions(connection)?.0,
+        log: None,
+    };
+    write_mark(path, &mark)
+        .map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
 }
 
 /// Refuses a store that is not the one of its mark, or has not reached the mark's revision.
-pub(crate) fn verify_mark(connection: &Connection, path: &Path, log: LogState) -> Result<(), StoreFault> {
-    let Some(mark) = read_mark(path)? else { return Ok(()) };
-    let (store, revision) = (store_identity(connection)?, commit::revisions(connection)?.0);
-    compare_mark(&mark, &store, revision, log).map_err(|mismatch| errors::mark_mismatch(path, &mismatch).into())
+pub(crate) fn verify_mark(
+    connection: &Connection,
+    path: &Path,
+    log: LogState,
+) -> Result<(), StoreFault> {
+    let Some(mark) = read_mark(path)? else {
+        return Ok(());
+    };
+    let (store, revision) = (
+        store_identity(connection)?,
+        commit::revisions(connection)?.0,
+    );
+    compare_mark(&mark, &store, revision, log)
+        .map_err(|mismatch| errors::mark_mismatch(path, &mismatch).into())
 }
 
 #[cfg(test)]
@@ -170,9 +217,21 @@ mod tests {
 
     #[test]
     fn d10_a_store_is_compared_with_its_mark() {
-        let mark = |log| HighWaterMark { store: "a".into(), revision: 10, log };
-        let log = |salt| LogState::Present { salt, is_broken: false };
-        let behind = |found| Err(MarkMismatch::OlderStore { found, expected: 10 });
+        let mark = |log| HighWaterMark {
+            store: "a".into(),
+            revision: 10,
+            log,
+        };
+        let log = |salt| LogState::Present {
+            salt,
+            is_broken: false,
+        };
+        let behind = |found| {
+            Err(MarkMismatch::OlderStore {
+                found,
+                expected: 10,
+            })
+        };
         for (named, store, revision, found, expected) in [
             // Every commit was in the store itself.
             (None, "a", 10, LogState::Absent, Ok(())),
@@ -181,23 +240,74 @@ mod tests {
             (None, "a", 9, LogState::Absent, behind(9)),
             (None, "a", 0, LogState::Absent, behind(0)),
             (None, "", 0, LogState::Absent, behind(0)),
-            (None, "b", 99, LogState::Absent, Err(MarkMismatch::OtherStore)),
-            (None, "a", 10, LogState::InvalidHeader, Err(MarkMismatch::LogMissing)),
+            (
+                None,
+                "b",
+                99,
+                LogState::Absent,
+                Err(MarkMismatch::OtherStore),
+            ),
+            (
+                None,
+                "a",
+                10,
+                LogState::InvalidHeader,
+                Err(MarkMismatch::LogMissing),
+            ),
             // Commits were in the log.
             (Some(5), "a", 10, log(5), Ok(())),
             (Some(5), "a", 12, log(6), Ok(())),
             (Some(u32::MAX), "a", 12, log(1), Ok(())),
             (Some(5), "a", 12, log(4), Err(MarkMismatch::LogMissing)),
-            (Some(5), "a", 12, log(1 << 20), Err(MarkMismatch::LogMissing)),
-            (Some(5), "a", 12, LogState::Absent, Err(MarkMismatch::LogMissing)),
-            (Some(5), "a", 12, LogState::InvalidHeader, Err(MarkMismatch::LogMissing)),
+            (
+                Some(5),
+                "a",
+                12,
+                log(1 << 20),
+                Err(MarkMismatch::LogMissing),
+            ),
+            (
+                Some(5),
+                "a",
+                12,
+                LogState::Absent,
+                Err(MarkMismatch::LogMissing),
+            ),
+            (
+                Some(5),
+                "a",
+                12,
+                LogState::InvalidHeader,
+                Err(MarkMismatch::LogMissing),
+            ),
             (Some(5), "a", 9, log(5), behind(9)),
-            (Some(5), "a", 12, LogState::Present { salt: 5, is_broken: true }, Err(MarkMismatch::BrokenLog)),
+            (
+                Some(5),
+                "a",
+                12,
+                LogState::Present {
+                    salt: 5,
+                    is_broken: true,
+                },
+                Err(MarkMismatch::BrokenLog),
+            ),
         ] {
             let what = format!("{named:?} {store} {revision} {found:?}");
-            assert_eq!(compare_mark(&mark(named), store, revision, found), expected, "{what}");
+            assert_eq!(
+                compare_mark(&mark(named), store, revision, found),
+                expected,
+                "{what}"
+            );
         }
-        let new = HighWaterMark { store: "a".into(), revision: 0, log: None };
-        assert_eq!(compare_mark(&new, "a", 3, log(5)), Ok(()), "the mark of a new store allows any revision");
+        let new = HighWaterMark {
+            store: "a".into(),
+            revision: 0,
+            log: None,
+        };
+        assert_eq!(
+            compare_mark(&new, "a", 3, log(5)),
+            Ok(()),
+            "the mark of a new store allows any revision"
+        );
     }
 }

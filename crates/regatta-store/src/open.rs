@@ -21,9 +21,9 @@ use regatta_engine::ports::store::StoreError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::wal::{self, LogState};
 use crate::errors::{self, StoreFault};
-use crate::{backup, deferred_rows, store_files, mark, schema};
+use crate::wal::{self, LogState};
+use crate::{backup, deferred_rows, mark, schema, store_files};
 
 /// The size up to which a store gets a `quick_check`, which takes about 50 ms for this size.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
@@ -41,7 +41,10 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
         Ok(true) => {}
         // Only the log exists. A new store would take this old log for its own.
         Ok(false) if store_files::has_content(&store_files::with_suffix(path, "-wal")) => {
-            return Err(errors::corrupt(path, "its log exists, but the store itself is missing"));
+            return Err(errors::corrupt(
+                path,
+                "its log exists, but the store itself is missing",
+            ));
         }
         // A store was here. An empty store in its place would assign its numbers again (D10).
         Ok(false) if mark::read_mark(path)?.is_some() => return Err(errors::store_missing(path)),
@@ -59,8 +62,15 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
 /// Examines the store at `path` as [`open`] does, but changes nothing: it runs no migration, moves
 /// no log and creates no file.
 pub fn examine(path: &Path) -> Result<(), StoreError> {
-    if !path.try_exists().map_err(|cause| errors::io_error("read", path, &cause))? {
-        return if mark::read_mark(path)?.is_some() { Err(errors::store_missing(path)) } else { Ok(()) };
+    if !path
+        .try_exists()
+        .map_err(|cause| errors::io_error("read", path, &cause))?
+    {
+        return if mark::read_mark(path)?.is_some() {
+            Err(errors::store_missing(path))
+        } else {
+            Ok(())
+        };
     }
     inspect_store_header(path)?;
     let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
@@ -81,9 +91,18 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
 
 /// Opens a store that nobody writes to, without creating a file beside it.
 fn connect_read_only(path: &Path) -> Result<Connection, StoreFault> {
-    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    Ok(Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)?)
+    let escaped = path
+        .to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    Ok(Connection::open_with_flags(
+        format!("file:{escaped}?immutable=1"),
+        flags,
+    )?)
 }
 
 /// Returns whether this version of SQLite is safe. Versions below 3.51.3 can damage a database when
@@ -108,7 +127,10 @@ fn create_store(path: &Path) -> Result<(), StoreError> {
 /// Checks the header without SQLite, which would begin to repair the file.
 pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     let mut header = Vec::with_capacity(100);
-    let read = File::options().read(true).open(path).and_then(|it| it.take(100).read_to_end(&mut header));
+    let read = File::options()
+        .read(true)
+        .open(path)
+        .and_then(|it| it.take(100).read_to_end(&mut header));
     read.map_err(|it| errors::io_error("read", path, &it))?;
     if header.is_empty() {
         return Err(errors::corrupt(path, "it is empty"));
@@ -116,24 +138,45 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     if !header.starts_with(b"SQLite format 3\0") || header.len() < 100 {
         return Err(errors::foreign_file(path, "it is not a SQLite file"));
     }
-    let number =
-        |at: usize| i64::from(u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]));
+    let number = |at: usize| {
+        i64::from(u32::from_be_bytes([
+            header[at],
+            header[at + 1],
+            header[at + 2],
+            header[at + 3],
+        ]))
+    };
     if number(68) != schema::APPLICATION_ID {
-        return Err(errors::foreign_file(path, "it is another program's SQLite file"));
+        return Err(errors::foreign_file(
+            path,
+            "it is another program's SQLite file",
+        ));
     }
     if number(60) > schema::newest_version() {
-        return Err(errors::newer_schema(path, number(60), schema::newest_version()));
+        return Err(errors::newer_schema(
+            path,
+            number(60),
+            schema::newest_version(),
+        ));
     }
     // SQLite accepts a file that lacks part of an unused page, but such a file was cut off. While
     // the store has a log, the incomplete page may be one that was being copied from it.
-    let length = path.metadata().map_err(|it| errors::io_error("read", path, &it))?.len();
+    let length = path
+        .metadata()
+        .map_err(|it| errors::io_error("read", path, &it))?
+        .len();
     let page = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
         1 => 65_536,
         page => page.max(512),
     };
-    let log = store_files::with_suffix(path, "-wal").metadata().is_ok_and(|it| it.len() > 0);
+    let log = store_files::with_suffix(path, "-wal")
+        .metadata()
+        .is_ok_and(|it| it.len() > 0);
     if !length.is_multiple_of(page) && !log {
-        return Err(errors::corrupt(path, "it was cut off in the middle of a page"));
+        return Err(errors::corrupt(
+            path,
+            "it was cut off in the middle of a page",
+        ));
     }
     Ok(())
 }
@@ -151,9 +194,12 @@ pub(crate) fn connect_for_writing(path: &Path) -> Result<Connection, StoreFault>
 
 /// Configures the writing connection.
 pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
-    let mode: String = connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
     if mode != "wal" {
-        return Err(StoreFault::Damaged(format!("its disk does not allow a write-ahead log (the mode stayed {mode})")));
+        return Err(StoreFault::Damaged(format!(
+            "its disk does not allow a write-ahead log (the mode stayed {mode})"
+        )));
     }
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -171,14 +217,20 @@ fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Resu
     // Until the checks have passed, closing the connection must not move the log into the store.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     inspect_store(connection, path)?;
-    if path.metadata().is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES) {
+    if path
+        .metadata()
+        .is_ok_and(|it| it.len() <= QUICK_CHECK_BYTES)
+    {
         run_sqlite_check(connection, "quick_check")?;
     }
     mark::verify_mark(connection, path, log)?;
     configure(connection)?;
     back_up_and_migrate(connection, path, schema::MIGRATIONS)?;
     if schema::read_declarations(connection)? != schema::expected_declarations()? {
-        return Err(StoreFault::Damaged(format!("its tables are not those of schema {}", schema::newest_version())));
+        return Err(StoreFault::Damaged(format!(
+            "its tables are not those of schema {}",
+            schema::newest_version()
+        )));
     }
     deferred_rows::write_leftover_rows(connection)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)?;
@@ -187,7 +239,8 @@ fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Resu
 
 /// Checks the application id and the schema of a store, including its log.
 pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
-    let application: i64 = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let application: i64 =
+        connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
     let version = schema::schema_version(connection)?;
     if application != schema::APPLICATION_ID {
         return Err(errors::foreign_file(path, "it is another program's SQLite file").into());
@@ -203,15 +256,25 @@ pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), 
 
 /// Runs SQLite's own check, `quick_check` or `integrity_check`.
 pub(crate) fn run_sqlite_check(connection: &Connection, check: &str) -> Result<(), StoreFault> {
-    let found: String = connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
-    if found == "ok" { Ok(()) } else { Err(StoreFault::Damaged(found.replace('\n', " "))) }
+    let found: String =
+        connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
+    if found == "ok" {
+        Ok(())
+    } else {
+        Err(StoreFault::Damaged(found.replace('\n', " ")))
+    }
 }
 
 /// Migrates a store, after a backup of it is safe beside it.
-fn back_up_and_migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreFault> {
+fn back_up_and_migrate(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[&str],
+) -> Result<(), StoreFault> {
     let to = migrations.len();
     if schema::schema_version(connection)? < to as i64 {
-        let directory = store_files::create_backups_dir(path).map_err(|it| errors::io_error("create", &store_files::backups_dir(path), &it))?;
+        let directory = store_files::create_backups_dir(path)
+            .map_err(|it| errors::io_error("create", &store_files::backups_dir(path), &it))?;
         let mut copy = directory.join(format!("before-schema-{to}.db"));
         for nth in 2.. {
             // The backup of an earlier try is kept, because the store may have changed since.
@@ -234,12 +297,14 @@ mod tests {
     use regatta_testkit::store_suite::history_fixture::{CommitStep, all_steps};
 
     use super::*;
-    use crate::deferred_rows::{DeferredRows, DeferralLimits};
+    use crate::deferred_rows::{DeferralLimits, DeferredRows};
     use crate::{SqliteStore, commit};
 
     #[test]
     fn versions_of_sqlite_that_can_damage_a_store_are_refused() {
-        for old in [3_007_017, 3_046_000, 3_050_004, 3_051_000, 3_051_002, 3_052_000] {
+        for old in [
+            3_007_017, 3_046_000, 3_050_004, 3_051_000, 3_051_002, 3_052_000,
+        ] {
             assert!(!is_new_enough(old), "{old}");
         }
         for new in [3_051_003, 3_051_009, 3_053_000, 3_054_001, 4_000_000] {
@@ -253,18 +318,35 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("regatta.db");
         let mut store = open_for_writing(&path).unwrap();
-        let later: Vec<&str> = schema::MIGRATIONS.iter().copied().chain(["CREATE TABLE more (x)"]).collect();
-        let broken: Vec<&str> =
-            schema::MIGRATIONS.iter().copied().chain(["CREATE TABLE more (x); SELECT nothing"]).collect();
+        let later: Vec<&str> = schema::MIGRATIONS
+            .iter()
+            .copied()
+            .chain(["CREATE TABLE more (x)"])
+            .collect();
+        let broken: Vec<&str> = schema::MIGRATIONS
+            .iter()
+            .copied()
+            .chain(["CREATE TABLE more (x); SELECT nothing"])
+            .collect();
 
         assert!(back_up_and_migrate(&mut store, &path, &broken).is_err());
-        assert_eq!(schema::read_declarations(&store).unwrap(), schema::expected_declarations().unwrap());
+        assert_eq!(
+            schema::read_declarations(&store).unwrap(),
+            schema::expected_declarations().unwrap()
+        );
         back_up_and_migrate(&mut store, &path, &later).unwrap();
         let next = schema::newest_version() + 1;
         assert_eq!(schema::schema_version(&store).unwrap(), next);
-        for copy in [format!("backups/before-schema-{next}.db"), format!("backups/before-schema-{next}-2.db")] {
+        for copy in [
+            format!("backups/before-schema-{next}.db"),
+            format!("backups/before-schema-{next}-2.db"),
+        ] {
             let copy = open_for_writing(&directory.path().join(copy)).unwrap();
-            assert_eq!(schema::schema_version(&copy).unwrap(), schema::newest_version(), "the copy was made before the migration");
+            assert_eq!(
+                schema::schema_version(&copy).unwrap(),
+                schema::newest_version(),
+                "the copy was made before the migration"
+            );
         }
 
         // D6: a program that does not know the next schema does not change the store.
@@ -282,29 +364,57 @@ mod tests {
         let path = directory.path().join("regatta.db");
         let steps = all_steps();
         // No step up to this one needs a table that schema 1 lacks.
-        let newer = |it: &CommitStep| it.batch.rows.keys().any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)));
+        let newer = |it: &CommitStep| {
+            it.batch
+                .rows
+                .keys()
+                .any(|it| matches!(it, RowKey::Day(..) | RowKey::Approval(_)))
+        };
         let half = steps.iter().position(newer).unwrap();
         store_files::create_private(&path).unwrap();
         let mut old = connect_for_writing(&path).unwrap();
         configure(&old).unwrap();
-        old.pragma_update(None, "application_id", schema::APPLICATION_ID).unwrap();
+        old.pragma_update(None, "application_id", schema::APPLICATION_ID)
+            .unwrap();
         schema::migrate(&mut old, schema::MIGRATIONS).unwrap();
         let meta = serde_json::to_string(&regatta_core::board::BoardMeta::default()).unwrap();
-        old.execute("INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)", [meta]).unwrap();
+        old.execute(
+            "INSERT INTO meta (id, revision, body) VALUES (1, 0, ?1)",
+            [meta],
+        )
+        .unwrap();
         for step in &steps[..half] {
-            commit::commit_batch(&mut old, &mut Vec::new(), &step.batch, &mut DeferredRows::new(DeferralLimits::DEFAULT), &path).unwrap();
+            commit::commit_batch(
+                &mut old,
+                &mut Vec::new(),
+                &step.batch,
+                &mut DeferredRows::new(DeferralLimits::DEFAULT),
+                &path,
+            )
+            .unwrap();
         }
         // Removes the tables that only newer schemas have, including the search indexes of
         // messages.
         let mut first = Connection::open_in_memory().unwrap();
         schema::migrate(&mut first, &schema::MIGRATIONS[..1]).unwrap();
         let theirs = schema::read_declarations(&first).unwrap();
-        let newer = schema::read_declarations(&old).unwrap().into_iter().filter(|it| !theirs.contains(it));
+        let newer = schema::read_declarations(&old)
+            .unwrap()
+            .into_iter()
+            .filter(|it| !theirs.contains(it));
         // The tables of the search index are removed with it.
-        let newer = newer.filter(|it| it.1.as_ref().is_some_and(|sql| !sql.contains("'message_words_")));
+        let newer = newer.filter(|it| {
+            it.1.as_ref()
+                .is_some_and(|sql| !sql.contains("'message_words_"))
+        });
         for (name, sql) in newer {
-            let kind = if sql.unwrap().starts_with("CREATE INDEX") { "INDEX" } else { "TABLE" };
-            old.execute_batch(&format!("DROP {kind} IF EXISTS {name}")).unwrap();
+            let kind = if sql.unwrap().starts_with("CREATE INDEX") {
+                "INDEX"
+            } else {
+                "TABLE"
+            };
+            old.execute_batch(&format!("DROP {kind} IF EXISTS {name}"))
+                .unwrap();
         }
         // Adds the indexes that newer schemas have dropped.
         let now = schema::read_declarations(&old).unwrap();
@@ -316,13 +426,28 @@ mod tests {
         old.execute("DELETE FROM events", []).unwrap();
         for it in steps[..half].iter().flat_map(|it| &it.batch.events) {
             let (by, body) = (it.by.to_string(), serde_json::to_string(&it.event).unwrap());
-            let row = (it.revision as i64, it.now.fleet_ms as i64, it.now.unix_ms as i64, by, body);
-            old.execute("INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)", row).unwrap();
+            let row = (
+                it.revision as i64,
+                it.now.fleet_ms as i64,
+                it.now.unix_ms as i64,
+                by,
+                body,
+            );
+            old.execute(
+                "INSERT INTO events (revision, at, wall, by, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+                row,
+            )
+            .unwrap();
         }
         drop(old);
 
         let mut store = SqliteStore::open(&path).unwrap();
-        let told = |steps: &[CommitStep]| -> Vec<Recorded> { steps.iter().flat_map(|it| it.batch.events.clone()).collect() };
+        let told = |steps: &[CommitStep]| -> Vec<Recorded> {
+            steps
+                .iter()
+                .flat_map(|it| it.batch.events.clone())
+                .collect()
+        };
         assert!(store.load().unwrap().board == steps[half - 1].board);
         assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps[..half]));
         store.check().unwrap();
@@ -331,8 +456,15 @@ mod tests {
         }
         store.check().unwrap();
         assert!(store.history().events(0, usize::MAX).unwrap() == told(&steps));
-        let copy = directory.path().join(format!("backups/before-schema-{}.db", schema::newest_version()));
-        assert_eq!(schema::schema_version(&Connection::open(&copy).unwrap()).unwrap(), 1, "the copy was made before the migration");
+        let copy = directory.path().join(format!(
+            "backups/before-schema-{}.db",
+            schema::newest_version()
+        ));
+        assert_eq!(
+            schema::schema_version(&Connection::open(&copy).unwrap()).unwrap(),
+            1,
+            "the copy was made before the migration"
+        );
         assert!(SqliteStore::open(&copy).unwrap().load().unwrap().board == steps[half - 1].board);
     }
 }

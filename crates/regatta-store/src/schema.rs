@@ -165,9 +165,13 @@ pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFaul
 }
 
 /// Returns all declarations of a database, to compare them with the expected ones.
-pub(crate) fn read_declarations(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+pub(crate) fn read_declarations(
+    connection: &Connection,
+) -> rusqlite::Result<Vec<(String, Option<String>)>> {
     let mut found = connection.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name")?;
-    found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+    found
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
 }
 
 /// Returns the declarations of a new store of this program.
@@ -188,12 +192,27 @@ mod tests {
         migrate(&mut store, &["CREATE TABLE a (x)"]).unwrap();
         assert_eq!(schema_version(&store).unwrap(), 1);
 
-        let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"];
+        let broken = [
+            "CREATE TABLE a (x)",
+            "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)",
+        ];
         assert!(migrate(&mut store, &broken).is_err());
         assert_eq!(schema_version(&store).unwrap(), 1);
-        assert_eq!(read_declarations(&store).unwrap().len(), 1, "a part of the failed migration was kept");
+        assert_eq!(
+            read_declarations(&store).unwrap().len(),
+            1,
+            "a part of the failed migration was kept"
+        );
 
-        migrate(&mut store, &["CREATE TABLE a (x)", "CREATE TABLE b (x)", "CREATE TABLE c (x)"]).unwrap();
+        migrate(
+            &mut store,
+            &[
+                "CREATE TABLE a (x)",
+                "CREATE TABLE b (x)",
+                "CREATE TABLE c (x)",
+            ],
+        )
+        .unwrap();
         assert_eq!(schema_version(&store).unwrap(), 3);
         assert_eq!(read_declarations(&store).unwrap().len(), 3);
     }

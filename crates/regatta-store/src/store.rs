@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use regatta_engine::ports::store::{StoreBatch, StoreHistory, LoadedState, Store, StoreError};
+use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, StoreHistory};
 use rusqlite::config::DbConfig;
 
+use crate::checkpoint::{Checkpointer, LogLimits};
 use crate::deferred_rows::{DeferralLimits, SharedWriter, StoreWriter};
-use crate::checkpoint::{LogLimits, Checkpointer};
-use crate::history::SqliteHistory;
 use crate::errors::{self, StoreFault};
+use crate::history::SqliteHistory;
 use crate::{backup, commit, load, mark, open};
 
 /// A store in one SQLite file, with the only connection that writes.
@@ -35,18 +35,37 @@ impl SqliteStore {
         if mark::read_mark(path)?.is_none()
             && let Err(fault) = mark::write_complete_mark(&connection, path)
         {
-            tracing::warn!("could not write the first mark of the store {}: {fault}", path.display());
+            tracing::warn!(
+                "could not write the first mark of the store {}: {fault}",
+                path.display()
+            );
         }
-        let checkpoints = Some(Checkpointer::start(&mut connection, path, LogLimits::DEFAULT)?);
+        let checkpoints = Some(Checkpointer::start(
+            &mut connection,
+            path,
+            LogLimits::DEFAULT,
+        )?);
         let shared = Arc::new(SharedWriter::new(StoreWriter::new(connection, lag)));
         let history = Arc::new(SqliteHistory::open(path, &shared)?);
-        Ok(SqliteStore { checkpointer: checkpoints, writer: shared, path: path.to_owned(), history })
+        Ok(SqliteStore {
+            checkpointer: checkpoints,
+            writer: shared,
+            path: path.to_owned(),
+            history,
+        })
     }
 
     /// Runs `work` with the writing connection. `doing` names the work in error messages.
-    fn with_writer<T>(&self, doing: &str, work: impl FnOnce(&mut StoreWriter) -> Result<T, StoreFault>) -> Result<T, StoreError> {
+    fn with_writer<T>(
+        &self,
+        doing: &str,
+        work: impl FnOnce(&mut StoreWriter) -> Result<T, StoreFault>,
+    ) -> Result<T, StoreError> {
         let closed = || Err(errors::store_closed(&self.path).into());
-        self.writer.with_writer(work).unwrap_or_else(closed).map_err(|it| it.into_error(doing, &self.path))
+        self.writer
+            .with_writer(work)
+            .unwrap_or_else(closed)
+            .map_err(|it| it.into_error(doing, &self.path))
     }
 }
 
@@ -56,7 +75,8 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
-                "could not write the deferred rows of the store; the next open computes them from its log: {error}"
+                "could not write the deferred rows of the store; the next open computes them from \
+                its log: {error}"
             );
         }
         self.checkpointer.take();
@@ -67,7 +87,9 @@ impl Drop for SqliteStore {
             if marked.is_err() {
                 // On a full disk the old mark, which names the log, stays. So the log must stay
                 // too.
-                writing.connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+                writing
+                    .connection
+                    .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
             }
             marked
         });
@@ -125,7 +147,13 @@ mod tests {
     use super::*;
 
     fn pragma<T: rusqlite::types::FromSql>(store: &SqliteStore, name: &str) -> T {
-        store.with_writer("ask", |it| Ok(it.connection.pragma_query_value(None, name, |row| row.get(0))?)).unwrap()
+        store
+            .with_writer("ask", |it| {
+                Ok(it
+                    .connection
+                    .pragma_query_value(None, name, |row| row.get(0))?)
+            })
+            .unwrap()
     }
 
     /// D1: a test cannot cut the power, but it can check that every commit waits for the disk.
@@ -148,7 +176,9 @@ mod tests {
         let pages: i64 = pragma(&store, "page_count");
         let limit = |store: &SqliteStore, most: i64| {
             let set = |it: &mut StoreWriter| -> Result<i64, StoreFault> {
-                Ok(it.connection.pragma_update_and_check(None, "max_page_count", most, |row| row.get(0))?)
+                Ok(it
+                    .connection
+                    .pragma_update_and_check(None, "max_page_count", most, |row| row.get(0))?)
             };
             store.with_writer("limit", set).unwrap()
         };
@@ -159,10 +189,20 @@ mod tests {
             limit(&store, used.max(pages));
             if let Err(why) = store.commit(&step.batch) {
                 refusals += 1;
-                assert_eq!((why.code, &*why.message), ("disk_full", "the disk is full; nothing was recorded"));
-                assert!(why.hint.contains(&*directory.path().to_string_lossy()), "{}", why.hint);
+                assert_eq!(
+                    (why.code, &*why.message),
+                    ("disk_full", "the disk is full; nothing was recorded")
+                );
+                assert!(
+                    why.hint.contains(&*directory.path().to_string_lossy()),
+                    "{}",
+                    why.hint
+                );
                 let after = store.load().unwrap();
-                assert!(after.board == before.board && after.outbox == before.outbox, "something was recorded");
+                assert!(
+                    after.board == before.board && after.outbox == before.outbox,
+                    "something was recorded"
+                );
                 limit(&store, i64::from(u32::MAX) - 1);
                 store.commit(&step.batch).unwrap();
             }

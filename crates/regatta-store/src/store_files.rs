@@ -28,7 +28,10 @@ pub(crate) fn backups_dir(path: &Path) -> PathBuf {
 /// Creates that directory, accessible only to its owner.
 pub(crate) fn create_backups_dir(path: &Path) -> io::Result<PathBuf> {
     let directory = backups_dir(path);
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)?;
     Ok(directory)
 }
 
@@ -36,7 +39,11 @@ pub(crate) fn create_backups_dir(path: &Path) -> io::Result<PathBuf> {
 /// file of that name, which only a crash of this program can have left.
 pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     remove_with_log(path)?;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     make_private(path)
 }
 
@@ -50,7 +57,12 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 
 /// Removes an unfinished database of this program, with its log.
 pub(crate) fn remove_with_log(path: &Path) -> io::Result<()> {
-    for it in [with_suffix(path, "-wal"), with_suffix(path, "-shm"), with_suffix(path, "-journal"), path.to_owned()] {
+    for it in [
+        with_suffix(path, "-wal"),
+        with_suffix(path, "-shm"),
+        with_suffix(path, "-journal"),
+        path.to_owned(),
+    ] {
         match fs::remove_file(it) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(cause),
             _ => {}
@@ -78,7 +90,8 @@ pub(crate) fn has_content(path: &Path) -> bool {
 
 /// Returns whether a directory's disk has no space for even a few pages.
 pub(crate) fn is_disk_full(directory: &Path) -> bool {
-    rustix::fs::statvfs(directory).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
+    rustix::fs::statvfs(directory)
+        .is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
 }
 
 /// Returns whether a directory exists that this process may not write to.

@@ -47,7 +47,10 @@ pub(crate) fn inspect_log(path: &Path) -> io::Result<LogState> {
     // A power cut can leave the last frame of an unfinished commit without its other frames. Two
     // commits after a damaged frame were both durable.
     let is_broken = count_commits(&mut log, page, salts)? >= 2;
-    Ok(LogState::Present { salt: read_u32(&header, 16), is_broken })
+    Ok(LogState::Present {
+        salt: read_u32(&header, 16),
+        is_broken,
+    })
 }
 
 /// Returns the first salt of the log of the store at `path`, if the log has a valid header.
@@ -81,11 +84,20 @@ fn read_header(log: &mut impl Read) -> io::Result<Header> {
     let is_header = read_u32(&header, 0) & !1 == 0x377f_0682
         && sum.sums == (read_u32(&header, 24), read_u32(&header, 28))
         && (512..=65_536).contains(&read_u32(&header, 8));
-    Ok(if is_header { Header::Valid(header) } else { Header::Invalid })
+    Ok(if is_header {
+        Header::Valid(header)
+    } else {
+        Header::Invalid
+    })
 }
 
 /// Reads up to the first frame that is incomplete or not of this log, and stops right after it.
-fn skip_whole_frames(log: &mut impl Read, page: usize, salts: &[u8], sum: &mut Checksum) -> io::Result<()> {
+fn skip_whole_frames(
+    log: &mut impl Read,
+    page: usize,
+    salts: &[u8],
+    sum: &mut Checksum,
+) -> io::Result<()> {
     let mut frame = vec![0; FRAME_HEADER_BYTES + page];
     while read_until_full(log, &mut frame)? == frame.len() {
         sum.add(&frame[..8]);
@@ -132,12 +144,21 @@ struct Checksum {
 
 impl Checksum {
     fn new(header: &[u8]) -> Checksum {
-        Checksum { is_big_endian: read_u32(header, 0) & 1 == 1, sums: (0, 0) }
+        Checksum {
+            is_big_endian: read_u32(header, 0) & 1 == 1,
+            sums: (0, 0),
+        }
     }
 
     fn add(&mut self, bytes: &[u8]) {
         for pair in bytes.chunks_exact(8) {
-            let word = |at: usize| if self.is_big_endian { read_u32(pair, at) } else { read_u32(pair, at).swap_bytes() };
+            let word = |at: usize| {
+                if self.is_big_endian {
+                    read_u32(pair, at)
+                } else {
+                    read_u32(pair, at).swap_bytes()
+                }
+            };
             self.sums.0 = self.sums.0.wrapping_add(word(0)).wrapping_add(self.sums.1);
             self.sums.1 = self.sums.1.wrapping_add(word(4)).wrapping_add(self.sums.0);
         }
@@ -157,11 +178,18 @@ mod tests {
         let log = store_files::with_suffix(&path, "-wal");
         let db = Connection::open(&path).unwrap();
         assert_eq!(inspect_log(&path).unwrap(), LogState::Absent);
-        db.execute_batch("PRAGMA journal_mode = wal; CREATE TABLE t (x)").unwrap();
+        db.execute_batch("PRAGMA journal_mode = wal; CREATE TABLE t (x)")
+            .unwrap();
         for nth in 0..5 {
             db.execute("INSERT INTO t VALUES (?1)", [nth]).unwrap();
         }
-        let LogState::Present { salt, is_broken: false } = inspect_log(&path).unwrap() else { panic!("the log should be whole") };
+        let LogState::Present {
+            salt,
+            is_broken: false,
+        } = inspect_log(&path).unwrap()
+        else {
+            panic!("the log should be whole")
+        };
         let whole = std::fs::read(&log).unwrap();
         let page = read_u32(&whole, 8) as usize;
         let frame = |nth: usize| HEADER_BYTES + nth * (FRAME_HEADER_BYTES + page);
@@ -178,12 +206,36 @@ mod tests {
             ("a bad header", spoilt(9), LogState::InvalidHeader),
             ("a bad salt", spoilt(17), LogState::InvalidHeader),
             ("text", b"some log".repeat(99), LogState::InvalidHeader),
-            ("only a header", whole[..HEADER_BYTES].to_vec(), present(false)),
-            ("cut inside a frame", whole[..whole.len() - 7].to_vec(), present(false)),
-            ("cut between frames", whole[..frame(frames - 1)].to_vec(), present(false)),
-            ("the last frame is bad", spoilt(whole.len() - 3), present(false)),
-            ("the last but one is bad", spoilt(frame(frames - 1) - 3), present(false)),
-            ("a frame in the middle is bad", spoilt(frame(frames - 3) - 3), present(true)),
+            (
+                "only a header",
+                whole[..HEADER_BYTES].to_vec(),
+                present(false),
+            ),
+            (
+                "cut inside a frame",
+                whole[..whole.len() - 7].to_vec(),
+                present(false),
+            ),
+            (
+                "cut between frames",
+                whole[..frame(frames - 1)].to_vec(),
+                present(false),
+            ),
+            (
+                "the last frame is bad",
+                spoilt(whole.len() - 3),
+                present(false),
+            ),
+            (
+                "the last but one is bad",
+                spoilt(frame(frames - 1) - 3),
+                present(false),
+            ),
+            (
+                "a frame in the middle is bad",
+                spoilt(frame(frames - 3) - 3),
+                present(true),
+            ),
         ] {
             std::fs::write(&log, bytes).unwrap();
             assert_eq!(inspect_log(&path).unwrap(), state, "{what}");
@@ -192,7 +244,14 @@ mod tests {
 
         // When the log was copied into the store, it restarts over the old frames, and its salt
         // rises by one.
-        db.execute_batch("PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES (9)").unwrap();
-        assert_eq!(inspect_log(&path).unwrap(), LogState::Present { salt: salt.wrapping_add(1), is_broken: false });
+        db.execute_batch("PRAGMA wal_checkpoint(RESTART); INSERT INTO t VALUES (9)")
+            .unwrap();
+        assert_eq!(
+            inspect_log(&path).unwrap(),
+            LogState::Present {
+                salt: salt.wrapping_add(1),
+                is_broken: false
+            }
+        );
     }
 }

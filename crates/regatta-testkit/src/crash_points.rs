@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use regatta_engine::ports::store::{StoreBatch, StoreHistory, LoadedState, Store, StoreError};
+use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, StoreHistory};
 
 /// How long a test waits for something that should take milliseconds.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -66,7 +66,11 @@ impl EngineLife {
 
     /// Ends the life. After this returns, no call of the life has an effect.
     pub fn end(&self) {
-        *self.inner.is_over.write().unwrap_or_else(PoisonError::into_inner) = true;
+        *self
+            .inner
+            .is_over
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = true;
         self.lock().is_over = true;
         self.inner.changed.notify_all();
     }
@@ -100,8 +104,15 @@ impl EngineLife {
     /// Holds the next call of this name before its effect.
     pub fn hold_next(&self, call: &'static str) -> HeldCall {
         let mut state = self.lock();
-        state.gates.push(Gate { call, is_reached: false, is_released: false });
-        HeldCall { life: self.clone(), gate: state.gates.len() - 1 }
+        state.gates.push(Gate {
+            call,
+            is_reached: false,
+            is_released: false,
+        });
+        HeldCall {
+            life: self.clone(),
+            gate: state.gates.len() - 1,
+        }
     }
 
     /// Waits until `holds` returns true, and checks it after every step. Panics when that takes too
@@ -140,20 +151,40 @@ impl EngineLife {
         if let Some(nth) = state.faults.iter().position(|it| it.0 == call) {
             return Err(state.faults.remove(nth).1);
         }
-        if let Some(gate) = state.gates.iter().position(|it| it.call == call && !it.is_reached) {
+        if let Some(gate) = state
+            .gates
+            .iter()
+            .position(|it| it.call == call && !it.is_reached)
+        {
             state.gates[gate].is_reached = true;
             self.inner.changed.notify_all();
             while !state.gates[gate].is_released && !state.is_over {
-                state = self.wait(state, Instant::now() + TEST_TIMEOUT * 2, "a held call is released");
+                state = self.wait(
+                    state,
+                    Instant::now() + TEST_TIMEOUT * 2,
+                    "a held call is released",
+                );
             }
         }
-        if state.is_over { Err(LIFE_IS_OVER.into()) } else { Ok(()) }
+        if state.is_over {
+            Err(LIFE_IS_OVER.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Runs an effect, unless the life has ended.
     pub(crate) fn run_effect<T>(&self, effect: impl FnOnce() -> T) -> Result<T, String> {
-        let over = self.inner.is_over.read().unwrap_or_else(PoisonError::into_inner);
-        if *over { Err(LIFE_IS_OVER.into()) } else { Ok(effect()) }
+        let over = self
+            .inner
+            .is_over
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if *over {
+            Err(LIFE_IS_OVER.into())
+        } else {
+            Ok(effect())
+        }
     }
 
     /// Takes the step after a call's effect.
@@ -179,13 +210,29 @@ impl EngineLife {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner
+            .state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>, deadline: Instant, what: &str) -> MutexGuard<'a, State> {
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        deadline: Instant,
+        what: &str,
+    ) -> MutexGuard<'a, State> {
         let left = deadline.saturating_duration_since(Instant::now());
-        assert!(!left.is_zero(), "timeout while waiting until {what}; the last steps: {:?}", last_steps(&state.trace));
-        self.inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+        assert!(
+            !left.is_zero(),
+            "timeout while waiting until {what}; the last steps: {:?}",
+            last_steps(&state.trace)
+        );
+        self.inner
+            .changed
+            .wait_timeout(state, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 }
 
@@ -212,7 +259,10 @@ impl HeldCall {
 impl Drop for HeldCall {
     fn drop(&mut self) {
         let mut state = self.life.lock();
-        (state.gates[self.gate].is_reached, state.gates[self.gate].is_released) = (true, true);
+        (
+            state.gates[self.gate].is_reached,
+            state.gates[self.gate].is_released,
+        ) = (true, true);
         self.life.inner.changed.notify_all();
     }
 }
@@ -227,7 +277,10 @@ pub struct StoreInLife {
 impl StoreInLife {
     /// Wraps a store so that its calls belong to a life.
     pub fn new(life: &EngineLife, store: impl Store + 'static) -> StoreInLife {
-        StoreInLife { life: life.clone(), store: Box::new(store) }
+        StoreInLife {
+            life: life.clone(),
+            store: Box::new(store),
+        }
     }
 
     fn call<T>(
@@ -237,7 +290,13 @@ impl StoreInLife {
     ) -> Result<T, StoreError> {
         let StoreInLife { life, store } = self;
         life.call(call, || effect(&mut **store))
-            .unwrap_or_else(|what| Err(StoreError { code: "io", message: what, hint: "see the test".into() }))
+            .unwrap_or_else(|what| {
+                Err(StoreError {
+                    code: "io",
+                    message: what,
+                    hint: "see the test".into(),
+                })
+            })
     }
 }
 

@@ -3,8 +3,8 @@
 //!
 //! A program works on its workspace in [`FakeGit`]. It can wait for a signal of the test, and it
 //! can hang until it is stopped. The double counts started programs, and records when two programs
-//! run for one task (J2) or one attempt is started twice. [`FakeAgents::assert_no_violations`] then fails
-//! the test.
+//! run for one task (J2) or one attempt is started twice. [`FakeAgents::assert_no_violations`] then
+//! fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,15 +12,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use regatta_core::agent::Runtime;
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, Usage};
 use regatta_core::ids::AttemptId;
-use regatta_core::agent_protocol::{FailureClass, AgentEvent, Usage};
 use regatta_engine::ports::agents::{
-    AgentError, Agents, CheckCommand, CheckResult, SessionSink, Exit, ProgramLaunch, TranscriptLine, LaunchProblem, ProcessIdentity, ProcessState, ResolvedAgent,
-    StartOutcome, DriverVerdict, AgentSpec, SessionInput,
+    AgentError, AgentSpec, Agents, CheckCommand, CheckResult, DriverVerdict, Exit, LaunchProblem,
+    ProcessIdentity, ProcessState, ProgramLaunch, ResolvedAgent, SessionInput, SessionSink,
+    StartOutcome, TranscriptLine,
 };
 
-use crate::fake_git::{FakeGit, FakeTree};
 use crate::crash_points::{EngineLife, TEST_TIMEOUT};
+use crate::fake_git::{FakeGit, FakeTree};
 
 type ProgramScript = Arc<dyn Fn(&FakeProgram) -> Exit + Send + Sync>;
 type ContentCheck = Arc<dyn Fn(&str, &FakeTree) -> Result<(), String> + Send + Sync>;
@@ -82,7 +83,10 @@ impl ProgramRun {
 
 impl FakeAgents {
     /// Returns an adapter whose programs run `script` on the workspaces of `git`.
-    pub fn new(git: &FakeGit, script: impl Fn(&FakeProgram) -> Exit + Send + Sync + 'static) -> FakeAgents {
+    pub fn new(
+        git: &FakeGit,
+        script: impl Fn(&FakeProgram) -> Exit + Send + Sync + 'static,
+    ) -> FakeAgents {
         let state = State {
             script: Arc::new(script),
             content_check: Arc::new(|_, _| Ok(())),
@@ -91,18 +95,31 @@ impl FakeAgents {
             once_results: BTreeMap::new(),
             violations: vec![],
         };
-        let processes = Arc::new(ProcessTable { state: Mutex::new(state), changed: Condvar::new() });
-        FakeAgents { processes, git: git.with_life(&EngineLife::new()), life: EngineLife::new() }
+        let processes = Arc::new(ProcessTable {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        FakeAgents {
+            processes,
+            git: git.with_life(&EngineLife::new()),
+            life: EngineLife::new(),
+        }
     }
 
     /// Returns a handle for one life of the engine. Its calls are named `agents.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeAgents {
-        FakeAgents { life: life.clone(), ..self.clone() }
+        FakeAgents {
+            life: life.clone(),
+            ..self.clone()
+        }
     }
 
     /// Sets the function that decides whether a check passes. `Err` is the output of a failed
     /// check.
-    pub fn check_content_with(&self, judge: impl Fn(&str, &FakeTree) -> Result<(), String> + Send + Sync + 'static) {
+    pub fn check_content_with(
+        &self,
+        judge: impl Fn(&str, &FakeTree) -> Result<(), String> + Send + Sync + 'static,
+    ) {
         self.processes.lock().content_check = Arc::new(judge);
     }
 
@@ -119,18 +136,32 @@ impl FakeAgents {
 
     /// Waits until a program of this attempt was started.
     pub fn wait_until_started(&self, attempt: AttemptId) {
-        self.processes.wait_until("a program is started", |state| state.runs.get(&attempt).is_some_and(|it| it.is_started));
+        self.processes.wait_until("a program is started", |state| {
+            state.runs.get(&attempt).is_some_and(|it| it.is_started)
+        });
     }
 
     /// Returns the attempts whose programs run.
     pub fn running(&self) -> Vec<AttemptId> {
-        self.processes.lock().runs.iter().filter(|it| it.1.is_started && it.1.exit.is_none()).map(|it| *it.0).collect()
+        self.processes
+            .lock()
+            .runs
+            .iter()
+            .filter(|it| it.1.is_started && it.1.exit.is_none())
+            .map(|it| *it.0)
+            .collect()
     }
 
     /// Returns the number of started programs for each task.
     pub fn program_counts(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
-        for run in self.processes.lock().runs.values().filter(|it| it.is_started) {
+        for run in self
+            .processes
+            .lock()
+            .runs
+            .values()
+            .filter(|it| it.is_started)
+        {
             *found.entry(run.task.clone()).or_default() += 1;
         }
         found
@@ -138,7 +169,11 @@ impl FakeAgents {
 
     /// Returns how often the port was asked to start an attempt's program, in all lives.
     pub fn start_requests(&self, attempt: AttemptId) -> usize {
-        self.processes.lock().runs.get(&attempt).map_or(0, |it| it.start_requests)
+        self.processes
+            .lock()
+            .runs
+            .get(&attempt)
+            .map_or(0, |it| it.start_requests)
     }
 
     /// Fails the test if two programs ever ran for one task at once (J2), or if a program panicked.
@@ -158,13 +193,21 @@ impl FakeAgents {
             if left.is_zero() {
                 return None;
             }
-            state = self.processes.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .processes
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }
 
 fn agent_error(what: String) -> AgentError {
-    AgentError { message: what, hint: "see the test".into() }
+    AgentError {
+        message: what,
+        hint: "see the test".into(),
+    }
 }
 
 impl ProcessTable {
@@ -178,7 +221,11 @@ impl ProcessTable {
         while !holds(&state) {
             let left = deadline.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "it took too long until {what}");
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -228,20 +275,30 @@ impl FakeProgram {
 
     /// Reads a file of the workspace; returns an empty text if it does not exist.
     pub fn read(&self, path: &str) -> String {
-        self.git.files_in(&self.launch.workspace).and_then(|it| it.get(path).cloned()).unwrap_or_default()
+        self.git
+            .files_in(&self.launch.workspace)
+            .and_then(|it| it.get(path).cloned())
+            .unwrap_or_default()
     }
 
     /// Returns the attempt that owns the workspace: an earlier attempt if its work is continued.
     fn workspace_attempt(&self) -> AttemptId {
         let name = self.launch.workspace.file_name().and_then(|it| it.to_str());
-        name.and_then(|it| it.parse().ok()).expect("the engine uses a workspace of the fake git")
+        name.and_then(|it| it.parse().ok())
+            .expect("the engine uses a workspace of the fake git")
     }
 
     /// Writes a file of the workspace, unless the program has ended in the meantime.
     pub fn write(&self, path: &str, content: &str) {
         let state = self.processes.lock();
-        if state.runs.get(&self.attempt()).is_some_and(|it| it.exit.is_none()) {
-            self.git.edit_workspace(self.workspace_attempt(), |files| _ = files.insert(path.to_owned(), content.to_owned()));
+        if state
+            .runs
+            .get(&self.attempt())
+            .is_some_and(|it| it.exit.is_none())
+        {
+            self.git.edit_workspace(self.workspace_attempt(), |files| {
+                _ = files.insert(path.to_owned(), content.to_owned())
+            });
         }
     }
 
@@ -252,11 +309,22 @@ impl FakeProgram {
 
     /// Waits for a signal of the test. `Err` is the program's exit if it is stopped first.
     pub fn wait_for(&self, signal: &str) -> Result<(), Exit> {
-        let over =
-            |state: &State| state.runs.get(&self.attempt()).is_none_or(|it| it.is_stop_requested || it.exit.is_some());
-        self.processes.wait_until("a waiting program is released", |state| state.open_signals.contains(signal) || over(state));
+        let over = |state: &State| {
+            state
+                .runs
+                .get(&self.attempt())
+                .is_none_or(|it| it.is_stop_requested || it.exit.is_some())
+        };
+        self.processes
+            .wait_until("a waiting program is released", |state| {
+                state.open_signals.contains(signal) || over(state)
+            });
         let state = self.processes.lock();
-        if over(&state) { Err(Exit::Signal(15)) } else { Ok(()) }
+        if over(&state) {
+            Err(Exit::Signal(15))
+        } else {
+            Ok(())
+        }
     }
 
     /// Adds a report, in the vocabulary of drivers.
@@ -284,13 +352,32 @@ impl FakeProgram {
 
     /// Waits until the engine's instructions satisfy `enough`, and returns them. `Err` is the
     /// program's exit if it is stopped first.
-    pub fn wait_for_input(&self, enough: impl Fn(&SessionInput) -> bool) -> Result<SessionInput, Exit> {
-        let over =
-            |state: &State| state.runs.get(&self.attempt()).is_none_or(|it| it.is_stop_requested || it.exit.is_some());
-        let wished = |state: &State| state.runs.get(&self.attempt()).is_some_and(|it| enough(&it.input));
-        self.processes.wait_until("a program receives instructions", |state| wished(state) || over(state));
+    pub fn wait_for_input(
+        &self,
+        enough: impl Fn(&SessionInput) -> bool,
+    ) -> Result<SessionInput, Exit> {
+        let over = |state: &State| {
+            state
+                .runs
+                .get(&self.attempt())
+                .is_none_or(|it| it.is_stop_requested || it.exit.is_some())
+        };
+        let wished = |state: &State| {
+            state
+                .runs
+                .get(&self.attempt())
+                .is_some_and(|it| enough(&it.input))
+        };
+        self.processes
+            .wait_until("a program receives instructions", |state| {
+                wished(state) || over(state)
+            });
         let state = self.processes.lock();
-        match state.runs.get(&self.attempt()).filter(|it| enough(&it.input)) {
+        match state
+            .runs
+            .get(&self.attempt())
+            .filter(|it| enough(&it.input))
+        {
             Some(run) => Ok(run.input.clone()),
             None => Err(Exit::Signal(15)),
         }
@@ -298,14 +385,20 @@ impl FakeProgram {
 
     /// Hangs until the program is stopped.
     pub fn hang_until_stopped(&self) -> Exit {
-        self.wait_for("nothing lets this go on").err().unwrap_or(Exit::Lost)
+        self.wait_for("nothing lets this go on")
+            .err()
+            .unwrap_or(Exit::Lost)
     }
 
     /// Hangs, ignores the request to stop, and ends only when it is killed.
     pub fn hang_until_killed(&self) -> Exit {
-        self.processes.wait_until("a stubborn program is killed", |state| {
-            state.runs.get(&self.attempt()).is_none_or(|it| it.exit.is_some())
-        });
+        self.processes
+            .wait_until("a stubborn program is killed", |state| {
+                state
+                    .runs
+                    .get(&self.attempt())
+                    .is_none_or(|it| it.exit.is_some())
+            });
         Exit::Signal(9)
     }
 }
@@ -314,47 +407,87 @@ impl Agents for FakeAgents {
     /// Resolves every provider except `nobody`.
     fn resolve(&self, wanted: &AgentSpec) -> ResolvedAgent {
         if wanted.provider == "nobody" {
-            let error = AgentError { message: "It is not installed.".into(), hint: "Install it.".into() };
-            return ResolvedAgent { problem: Some((LaunchProblem::ProgramMissing, error)), ..ResolvedAgent::default() };
+            let error = AgentError {
+                message: "It is not installed.".into(),
+                hint: "Install it.".into(),
+            };
+            return ResolvedAgent {
+                problem: Some((LaunchProblem::ProgramMissing, error)),
+                ..ResolvedAgent::default()
+            };
         }
-        ResolvedAgent { runtime: Some(Runtime::Scripted), backend: Some(wanted.provider.clone()), ..ResolvedAgent::default() }
+        ResolvedAgent {
+            runtime: Some(Runtime::Scripted),
+            backend: Some(wanted.provider.clone()),
+            ..ResolvedAgent::default()
+        }
     }
 
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
         let starts = || {
-            let task = launch.env.iter().find(|it| it.0 == "REGATTA_TASK").map(|it| it.1.clone()).unwrap_or_default();
+            let task = launch
+                .env
+                .iter()
+                .find(|it| it.0 == "REGATTA_TASK")
+                .map(|it| it.1.clone())
+                .unwrap_or_default();
             let mut state = self.processes.lock();
-            let nth = state.runs.values().filter(|it| it.is_started && it.task == task).count() + 1;
-            let run = state.runs.entry(launch.attempt).or_insert_with(|| ProgramRun::new(&task));
+            let nth = state
+                .runs
+                .values()
+                .filter(|it| it.is_started && it.task == task)
+                .count()
+                + 1;
+            let run = state
+                .runs
+                .entry(launch.attempt)
+                .or_insert_with(|| ProgramRun::new(&task));
             (run.start_requests, run.task) = (run.start_requests + 1, task.clone());
             if run.is_started || run.exit.is_some() {
                 return;
             }
             run.is_started = true;
-            let other = state
-                .runs
-                .iter()
-                .find(|it| it.1.task == task && *it.0 != launch.attempt && it.1.is_started && it.1.exit.is_none());
+            let other = state.runs.iter().find(|it| {
+                it.1.task == task
+                    && *it.0 != launch.attempt
+                    && it.1.is_started
+                    && it.1.exit.is_none()
+            });
             if let Some((other, _)) = other {
-                let note = format!("J2: {} was started for {task} while {other} runs", launch.attempt);
+                let note = format!(
+                    "J2: {} was started for {task} while {other} runs",
+                    launch.attempt
+                );
                 state.violations.push(note);
             }
-            let program =
-                FakeProgram { processes: self.processes.clone(), git: self.git.clone(), launch: launch.clone(), task, run_number: nth };
+            let program = FakeProgram {
+                processes: self.processes.clone(),
+                git: self.git.clone(),
+                launch: launch.clone(),
+                task,
+                run_number: nth,
+            };
             let script = state.script.clone();
             drop(state);
             self.processes.changed.notify_all();
             std::thread::spawn(move || run_program(&program, &script));
         };
-        self.life.call("agents.start", starts).map_err(agent_error)?;
+        self.life
+            .call("agents.start", starts)
+            .map_err(agent_error)?;
         // Every program counts as sandboxed, because the tests are about something else.
-        Ok(StartOutcome { sandbox: Some("in memory".into()), warnings: vec![] })
+        Ok(StartOutcome {
+            sandbox: Some("in memory".into()),
+            warnings: vec![],
+        })
     }
 
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError> {
         let look = || match self.processes.lock().runs.get(&attempt) {
             None => ProcessState::NotStarted,
-            Some(ProgramRun { exit: Some(exit), .. }) => ProcessState::Exited(exit.clone()),
+            Some(ProgramRun {
+                exit: Some(exit), ..
+            }) => ProcessState::Exited(exit.clone()),
             Some(_) => ProcessState::Running(ProcessIdentity {
                 pid: attempt.0 as u32,
                 start_ticks: attempt.0,
@@ -364,8 +497,14 @@ impl Agents for FakeAgents {
         self.life.call("agents.state", look).map_err(agent_error)
     }
 
-    fn attend(&self, attempt: AttemptId, desk: &dyn SessionSink) -> Result<Option<DriverVerdict>, AgentError> {
-        self.life.before_effect("agents.attend").map_err(agent_error)?;
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError> {
+        self.life
+            .before_effect("agents.attend")
+            .map_err(agent_error)?;
         if !self.processes.lock().runs.contains_key(&attempt) {
             return Err(agent_error(format!("{attempt} was never started")));
         }
@@ -382,7 +521,9 @@ impl Agents for FakeAgents {
             }
             let wishes = desk.desired_input();
             let mut state = self.processes.lock();
-            let Some(run) = state.runs.get_mut(&attempt) else { break };
+            let Some(run) = state.runs.get_mut(&attempt) else {
+                break;
+            };
             if run.input != wishes {
                 run.input = wishes;
                 self.processes.changed.notify_all();
@@ -391,13 +532,25 @@ impl Agents for FakeAgents {
                 continue;
             }
             if let Some(exit) = run.exit.clone() {
-                let class = run.failure_class.or((exit != Exit::Code(0)).then_some(FailureClass::Crashed));
+                let class = run
+                    .failure_class
+                    .or((exit != Exit::Code(0)).then_some(FailureClass::Crashed));
                 let usage = run.usage.clone();
                 drop(state);
-                self.life.after_effect("agents.attend").map_err(agent_error)?;
-                return Ok(Some(DriverVerdict { exit, class, detail: String::new(), usage }));
+                self.life
+                    .after_effect("agents.attend")
+                    .map_err(agent_error)?;
+                return Ok(Some(DriverVerdict {
+                    exit,
+                    class,
+                    detail: String::new(),
+                    usage,
+                }));
             }
-            let waited = self.processes.changed.wait_timeout(state, Duration::from_millis(20));
+            let waited = self
+                .processes
+                .changed
+                .wait_timeout(state, Duration::from_millis(20));
             drop(waited);
         }
         Ok(None)
@@ -408,15 +561,26 @@ impl Agents for FakeAgents {
     }
 
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError> {
-        self.life.before_effect("agents.stop").map_err(agent_error)?;
+        self.life
+            .before_effect("agents.stop")
+            .map_err(agent_error)?;
         let told = self.life.run_effect(|| {
             let mut state = self.processes.lock();
             match state.runs.get_mut(&attempt) {
                 Some(run) => run.is_stop_requested = true,
                 None => {
                     // A later start finds this record and starts nothing.
-                    let exit = Some(Exit::NotStarted("the program was stopped before it started".into()));
-                    state.runs.insert(attempt, ProgramRun { is_stop_requested: true, exit, ..ProgramRun::new("") });
+                    let exit = Some(Exit::NotStarted(
+                        "the program was stopped before it started".into(),
+                    ));
+                    state.runs.insert(
+                        attempt,
+                        ProgramRun {
+                            is_stop_requested: true,
+                            exit,
+                            ..ProgramRun::new("")
+                        },
+                    );
                 }
             }
             self.processes.changed.notify_all();
@@ -424,7 +588,8 @@ impl Agents for FakeAgents {
         told.map_err(agent_error)?;
         let exit = self.wait_for_end(attempt, grace).map_or_else(
             || {
-                self.life.run_effect(|| self.processes.record_exit(attempt, Exit::Signal(9)))?;
+                self.life
+                    .run_effect(|| self.processes.record_exit(attempt, Exit::Signal(9)))?;
                 Ok(Exit::Signal(9))
             },
             Ok,
@@ -435,28 +600,48 @@ impl Agents for FakeAgents {
 
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError> {
         let checks = || {
-            let known = check.once_name.as_ref().and_then(|name| self.processes.lock().once_results.get(name).cloned());
+            let known = check
+                .once_name
+                .as_ref()
+                .and_then(|name| self.processes.lock().once_results.get(name).cloned());
             if let Some(known) = known {
                 return Ok(known);
             }
-            let files =
-                self.git.files_in(&check.dir).ok_or_else(|| agent_error(format!("there is no {}", check.dir.display())))?;
+            let files = self
+                .git
+                .files_in(&check.dir)
+                .ok_or_else(|| agent_error(format!("there is no {}", check.dir.display())))?;
             let judge = self.processes.lock().content_check.clone();
             let said = judge(&check.command, &files);
             if said.is_ok() {
                 self.git.record_passed_check(&check.dir, &check.command);
             }
             let exit = Exit::Code(if said.is_ok() { 0 } else { 1 });
-            let result = CheckResult { exit, has_timed_out: false, output: said.err().unwrap_or_default(), sandbox: None };
+            let result = CheckResult {
+                exit,
+                has_timed_out: false,
+                output: said.err().unwrap_or_default(),
+                sandbox: None,
+            };
             if let Some(name) = &check.once_name {
-                self.processes.lock().once_results.insert(name.clone(), result.clone());
+                self.processes
+                    .lock()
+                    .once_results
+                    .insert(name.clone(), result.clone());
             }
             Ok(result)
         };
-        self.life.call("agents.check", checks).map_err(agent_error)?
+        self.life
+            .call("agents.check", checks)
+            .map_err(agent_error)?
     }
 
-    fn transcript(&self, _attempt: AttemptId, _from: u64, _limit: usize) -> Result<Vec<TranscriptLine>, AgentError> {
+    fn transcript(
+        &self,
+        _attempt: AttemptId,
+        _from: u64,
+        _limit: usize,
+    ) -> Result<Vec<TranscriptLine>, AgentError> {
         Ok(vec![])
     }
 
@@ -469,7 +654,9 @@ impl Agents for FakeAgents {
     }
 
     fn result_file(&self, attempt: AttemptId) -> PathBuf {
-        Path::new("/nowhere/runs").join(attempt.to_string()).join("result.json")
+        Path::new("/nowhere/runs")
+            .join(attempt.to_string())
+            .join("result.json")
     }
 }
 
@@ -478,7 +665,11 @@ fn run_program(program: &FakeProgram, script: &ProgramScript) {
     let attempt = program.attempt();
     let did = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| script(program)));
     let exit = did.unwrap_or_else(|_| {
-        program.processes.lock().violations.push(format!("the program of {attempt} panicked"));
+        program
+            .processes
+            .lock()
+            .violations
+            .push(format!("the program of {attempt} panicked"));
         Exit::Code(101)
     });
     program.processes.record_exit(attempt, exit);

@@ -23,7 +23,8 @@ impl FakeClock {
 
     /// Moves the clock forward.
     pub fn advance(&self, by: Duration) {
-        self.steady_ms.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+        self.steady_ms
+            .fetch_add(by.as_millis() as u64, Ordering::SeqCst);
     }
 }
 

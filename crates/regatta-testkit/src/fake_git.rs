@@ -1,17 +1,17 @@
 //! Version control in memory, with a check of every trunk move.
 //!
 //! A tree is a map from path to content, and merging is three-way by path. The repositories outlive
-//! the engine: the handle of another [`EngineLife`] uses the same ones. A move that breaks a rule of
-//! landing (Q1, Q2, Q5) is performed and recorded, and [`FakeGit::assert_no_violations`] then fails the
-//! test.
+//! the engine: the handle of another [`EngineLife`] uses the same ones. A move that breaks a rule
+//! of landing (Q1, Q2, Q5) is performed and recorded, and [`FakeGit::assert_no_violations`] then
+//! fails the test.
 //!
 //! There are no files on disk. Directories are only names, so the engine cannot check `files_exist`
 //! and `content_check` here. Commands work (see [`crate::fake_agents`]).
 
 mod collisions; // conflicts between workspaces
-mod workspaces; // workspaces of fix-ups
+mod repos;
 mod trunk_commits; // the commits of a trunk and their trailers
-mod repos; // commits, trunks and merges in memory
+mod workspaces; // workspaces of fix-ups // commits, trunks and merges in memory
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -26,8 +26,9 @@ use regatta_core::pattern::PathPattern;
 use regatta_core::project::CommitStyle;
 use regatta_core::task::Fixup;
 use regatta_engine::ports::git::{
-    Authorship, CopiedFiles, Capture, FileChange, WorkspaceCollision, DiskUse, DroppedVersions, DroppedProof, Git, GitError, KeptWork, TrunkMoveResult,
-    PushResult, ReachabilityProof, ProjectRepo, RepoFacts, OwnershipMerge, MergeSide, TrialMerge, TrunkFacts, TrunkPermit, Workspace,
+    Authorship, Capture, CopiedFiles, DiskUse, DroppedProof, DroppedVersions, FileChange, Git,
+    GitError, KeptWork, MergeSide, OwnershipMerge, ProjectRepo, PushResult, ReachabilityProof,
+    RepoFacts, TrialMerge, TrunkFacts, TrunkMoveResult, TrunkPermit, Workspace, WorkspaceCollision,
 };
 
 use self::repos::merge_trees;
@@ -107,15 +108,27 @@ impl FakeGit {
 
     /// Returns a handle for one life of the engine. Its calls are named `git.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeGit {
-        FakeGit { repos: self.repos.clone(), life: life.clone() }
+        FakeGit {
+            repos: self.repos.clone(),
+            life: life.clone(),
+        }
     }
 
     /// Creates a repository whose trunk has one commit.
     pub fn create_repo(&self, path: &Path, files: &[(&str, &str)]) -> CommitId {
-        let files = files.iter().map(|(path, content)| ((*path).to_owned(), (*content).to_owned())).collect();
+        let files = files
+            .iter()
+            .map(|(path, content)| ((*path).to_owned(), (*content).to_owned()))
+            .collect();
         let mut world = self.lock();
         let tip = world.commit(None, files, "first", 0);
-        world.trunks.insert(path.to_owned(), Trunk { tip: tip.clone(), dirty_files: vec![] });
+        world.trunks.insert(
+            path.to_owned(),
+            Trunk {
+                tip: tip.clone(),
+                dirty_files: vec![],
+            },
+        );
         tip
     }
 
@@ -156,17 +169,26 @@ impl FakeGit {
 
     /// Sets the uncommitted files in the user's checkout.
     pub fn set_dirty(&self, path: &Path, files: &[&str]) {
-        self.lock().trunks.get_mut(path).unwrap().dirty_files = files.iter().map(|it| (*it).to_owned()).collect();
+        self.lock().trunks.get_mut(path).unwrap().dirty_files =
+            files.iter().map(|it| (*it).to_owned()).collect();
     }
 
     /// Adds an untracked file to the user's checkout.
     pub fn put_untracked(&self, path: &Path, file: &str, content: &str) {
-        self.lock().untracked_files.entry(path.to_owned()).or_default().insert(file.to_owned(), content.to_owned());
+        self.lock()
+            .untracked_files
+            .entry(path.to_owned())
+            .or_default()
+            .insert(file.to_owned(), content.to_owned());
     }
 
     /// Returns the files in a workspace that are not the attempt's work.
     pub fn foreign_files(&self, attempt: AttemptId) -> FakeTree {
-        self.lock().workspaces.get(&attempt).map(|it| it.foreign_files.clone()).unwrap_or_default()
+        self.lock()
+            .workspaces
+            .get(&attempt)
+            .map(|it| it.foreign_files.clone())
+            .unwrap_or_default()
     }
 
     /// Returns every trunk move that took place, in order.
@@ -203,28 +225,47 @@ impl FakeGit {
     /// Returns the losing sides of conflicts, by the ref that keeps them.
     pub fn dropped_sides(&self) -> BTreeMap<String, FakeTree> {
         let world = self.lock();
-        world.dropped_sides.iter().map(|(name, commit)| (name.clone(), world.files_of(commit))).collect()
+        world
+            .dropped_sides
+            .iter()
+            .map(|(name, commit)| (name.clone(), world.files_of(commit)))
+            .collect()
     }
 
     /// Returns the captures of an attempt, oldest first. A newer capture never replaces an older
     /// one (Q3).
     pub fn captures_of(&self, attempt: AttemptId) -> Vec<FakeTree> {
         let world = self.lock();
-        world.keep_refs.get(&attempt).into_iter().flatten().map(|it| world.files_of(it)).collect()
+        world
+            .keep_refs
+            .get(&attempt)
+            .into_iter()
+            .flatten()
+            .map(|it| world.files_of(it))
+            .collect()
     }
 
     /// Changes the files in a workspace, as a program in it would. Returns false if there is no
     /// workspace.
     pub fn edit_workspace(&self, attempt: AttemptId, change: impl FnOnce(&mut FakeTree)) -> bool {
-        self.lock().workspaces.get_mut(&attempt).map(|it| change(&mut it.files)).is_some()
+        self.lock()
+            .workspaces
+            .get_mut(&attempt)
+            .map(|it| change(&mut it.files))
+            .is_some()
     }
 
     /// Returns the files in a directory that [`Git::prepare`] or [`Git::stage`] created.
     pub fn files_in(&self, dir: &Path) -> Option<FakeTree> {
         let world = self.lock();
         match parse_dir(dir)? {
-            PreparedDir::Workspace(attempt) => world.workspaces.get(&attempt).map(|it| it.files.clone()),
-            PreparedDir::Staging(project, slot) => world.staged_commits.get(&(project, slot)).map(|it| world.files_of(it)),
+            PreparedDir::Workspace(attempt) => {
+                world.workspaces.get(&attempt).map(|it| it.files.clone())
+            }
+            PreparedDir::Staging(project, slot) => world
+                .staged_commits
+                .get(&(project, slot))
+                .map(|it| world.files_of(it)),
         }
     }
 
@@ -256,12 +297,18 @@ impl FakeGit {
         call: &'static str,
         effect: impl FnOnce(&mut FakeRepos) -> Result<T, GitError>,
     ) -> Result<T, GitError> {
-        self.life.call(call, || effect(&mut self.lock())).unwrap_or_else(|what| Err(git_error("io", &what)))
+        self.life
+            .call(call, || effect(&mut self.lock()))
+            .unwrap_or_else(|what| Err(git_error("io", &what)))
     }
 }
 
 fn git_error(code: &'static str, what: &str) -> GitError {
-    GitError { code, message: what.to_owned(), hint: "see the test".into() }
+    GitError {
+        code,
+        message: what.to_owned(),
+        hint: "see the test".into(),
+    }
 }
 
 enum PreparedDir {
@@ -276,14 +323,18 @@ fn parse_dir(dir: &Path) -> Option<PreparedDir> {
         return name.parse().ok().map(PreparedDir::Workspace);
     }
     (names.next()? == "staging").then_some(())?;
-    Some(PreparedDir::Staging(ProjectName::new(above).ok()?, name.parse().ok()?))
+    Some(PreparedDir::Staging(
+        ProjectName::new(above).ok()?,
+        name.parse().ok()?,
+    ))
 }
 
 impl Git for FakeGit {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         self.call("git.inspect", |world| {
-            let trunk =
-                world.trunks.get(path).ok_or_else(|| git_error("not_a_repository", "there is no repository at this path"))?;
+            let trunk = world.trunks.get(path).ok_or_else(|| {
+                git_error("not_a_repository", "there is no repository at this path")
+            })?;
             let branch = BranchName::new("main").ok();
             Ok(RepoFacts {
                 top: path.to_owned(),
@@ -299,7 +350,9 @@ impl Git for FakeGit {
     }
 
     fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
-        self.call("git.tip", |world| world.trunk(repo).map(|it| it.tip.clone()))
+        self.call("git.tip", |world| {
+            world.trunk(repo).map(|it| it.tip.clone())
+        })
     }
 
     fn paths_at_tip(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
@@ -310,10 +363,19 @@ impl Git for FakeGit {
     }
 
     fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
-        self.lock().trunk(repo).map(|it| TrunkFacts { tip: it.tip.clone(), upstream: None, commits_behind: 0 })
+        self.lock().trunk(repo).map(|it| TrunkFacts {
+            tip: it.tip.clone(),
+            upstream: None,
+            commits_behind: 0,
+        })
     }
 
-    fn contains(&self, _: &ProjectRepo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError> {
+    fn contains(
+        &self,
+        _: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError> {
         let world = self.lock();
         let mut at = Some(tip.clone());
         while let Some(here) = at {
@@ -325,15 +387,28 @@ impl Git for FakeGit {
         Ok(false)
     }
 
-    fn commits_between(&self, _: &ProjectRepo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError> {
+    fn commits_between(
+        &self,
+        _: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError> {
         Ok(trunk_commits::commits_between(&self.lock(), from, to))
     }
 
-    fn compare_trunk(&self, repo: &ProjectRepo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError> {
+    fn compare_trunk(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError> {
         trunk_commits::compare_trunk(&self.lock(), repo, recorded)
     }
 
-    fn find_landing(&self, repo: &ProjectRepo, landing: LandingId) -> Result<Option<CommitId>, GitError> {
+    fn find_landing(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError> {
         trunk_commits::landed_as(&self.lock(), repo, landing)
     }
 
@@ -341,19 +416,32 @@ impl Git for FakeGit {
         PathBuf::from(format!("/nowhere/workspaces/{attempt}"))
     }
 
-    fn prepare_workspace(&self, repo: &ProjectRepo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError> {
+    fn prepare_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        branch: &BranchName,
+    ) -> Result<Workspace, GitError> {
         self.call("git.prepare", |world| {
             let tip = world.trunk(repo)?.tip.clone();
             let files = world.files_of(&tip);
-            let space = world.workspaces.entry(attempt).or_insert_with(|| FakeWorkspace {
-                branch: branch.clone(),
-                base: tip,
-                files,
-                foreign_files: FakeTree::new(),
-                is_ready: false,
-            });
+            let space = world
+                .workspaces
+                .entry(attempt)
+                .or_insert_with(|| FakeWorkspace {
+                    branch: branch.clone(),
+                    base: tip,
+                    files,
+                    foreign_files: FakeTree::new(),
+                    is_ready: false,
+                });
             let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
-            Ok(Workspace { path, branch: space.branch.clone(), base: space.base.clone(), objects: None })
+            Ok(Workspace {
+                path,
+                branch: space.branch.clone(),
+                base: space.base.clone(),
+                objects: None,
+            })
         })
     }
 
@@ -365,7 +453,9 @@ impl Git for FakeGit {
         fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError> {
-        self.call("git.prepare_fixup", |world| workspaces::prepare(world, (repo, attempt), branch, fixup, authorship))
+        self.call("git.prepare_fixup", |world| {
+            workspaces::prepare(world, (repo, attempt), branch, fixup, authorship)
+        })
     }
 
     fn squash_fixup(
@@ -375,16 +465,33 @@ impl Git for FakeGit {
         capture: Capture,
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
-        self.call("git.as_change", |world| workspaces::current_commit_of(world, attempt, capture, authorship))
+        self.call("git.as_change", |world| {
+            workspaces::current_commit_of(world, attempt, capture, authorship)
+        })
     }
 
-    fn copy_untracked(&self, repo: &ProjectRepo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<CopiedFiles, GitError> {
+    fn copy_untracked(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError> {
         self.call("git.bring", |world| {
             let tracked = world.files_of(&world.workspace(attempt)?.base);
-            let all = world.untracked_files.get(&repo.path).cloned().unwrap_or_default();
+            let all = world
+                .untracked_files
+                .get(&repo.path)
+                .cloned()
+                .unwrap_or_default();
             let wanted = |path: &String| repo.workspace.copy.iter().any(|it| it.matches(path));
-            let found: FakeTree = all.into_iter().filter(|it| wanted(&it.0) && !tracked.contains_key(&it.0)).collect();
-            let space = world.workspaces.get_mut(&attempt).ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
+            let found: FakeTree = all
+                .into_iter()
+                .filter(|it| wanted(&it.0) && !tracked.contains_key(&it.0))
+                .collect();
+            let space = world
+                .workspaces
+                .get_mut(&attempt)
+                .ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
             let brought = CopiedFiles {
                 files: found.len() as u64,
                 bytes: found.values().map(|it| it.len() as u64).sum(),
@@ -392,7 +499,11 @@ impl Git for FakeGit {
             };
             for (path, content) in found {
                 let named = manifest.iter().any(|it| it.matches(&path));
-                let to = if named { &mut space.files } else { &mut space.foreign_files };
+                let to = if named {
+                    &mut space.files
+                } else {
+                    &mut space.foreign_files
+                };
                 to.entry(path).or_insert(content);
             }
             Ok(brought)
@@ -400,15 +511,30 @@ impl Git for FakeGit {
     }
 
     fn is_ready(&self, _: &ProjectRepo, attempt: AttemptId) -> bool {
-        self.lock().workspaces.get(&attempt).is_some_and(|it| it.is_ready)
+        self.lock()
+            .workspaces
+            .get(&attempt)
+            .is_some_and(|it| it.is_ready)
     }
 
-    fn mark_ready(&self, _: &ProjectRepo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError> {
+    fn mark_ready(
+        &self,
+        _: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError> {
         self.call("git.settle", |world| {
             let tracked = world.files_of(&world.workspace(attempt)?.base);
-            let space = world.workspaces.get_mut(&attempt).ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
-            let foreign = |path: &String| !tracked.contains_key(path) && !manifest.iter().any(|it| it.matches(path));
-            let (made, files) = std::mem::take(&mut space.files).into_iter().partition(|it| foreign(&it.0));
+            let space = world
+                .workspaces
+                .get_mut(&attempt)
+                .ok_or_else(|| git_error("no_workspace", "the attempt has no workspace"))?;
+            let foreign = |path: &String| {
+                !tracked.contains_key(path) && !manifest.iter().any(|it| it.matches(path))
+            };
+            let (made, files) = std::mem::take(&mut space.files)
+                .into_iter()
+                .partition(|it| foreign(&it.0));
             space.files = files;
             space.foreign_files.extend::<FakeTree>(made);
             space.is_ready = true;
@@ -416,18 +542,36 @@ impl Git for FakeGit {
         })
     }
 
-    fn capture(&self, _: &ProjectRepo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError> {
+    fn capture(
+        &self,
+        _: &ProjectRepo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError> {
         self.call("git.capture", |world| {
             let FakeWorkspace { base, files, .. } = world.workspace(attempt)?.clone();
             let before = world.files_of(&base);
             let paths: BTreeSet<&String> = before.keys().chain(files.keys()).collect();
-            let changed = paths.into_iter().filter(|it| before.get(*it) != files.get(*it)).cloned().collect();
-            let commit = world.commit(Some(base.clone()), files, &authorship.message, authorship.unix_seconds);
+            let changed = paths
+                .into_iter()
+                .filter(|it| before.get(*it) != files.get(*it))
+                .cloned()
+                .collect();
+            let commit = world.commit(
+                Some(base.clone()),
+                files,
+                &authorship.message,
+                authorship.unix_seconds,
+            );
             let kept = world.keep_refs.entry(attempt).or_default();
             if kept.last() != Some(&commit) {
                 kept.push(commit.clone());
             }
-            Ok(Capture { commit, base, changed })
+            Ok(Capture {
+                commit,
+                base,
+                changed,
+            })
         })
     }
 
@@ -439,8 +583,16 @@ impl Git for FakeGit {
         authorship: &Authorship,
     ) -> Result<Capture, GitError> {
         self.call("git.restrict", |world| {
-            let (mut files, whole) = (world.files_of(&capture.base), world.files_of(&capture.commit));
-            let changed: Vec<String> = capture.changed.iter().filter(|it| paths.contains(it)).cloned().collect();
+            let (mut files, whole) = (
+                world.files_of(&capture.base),
+                world.files_of(&capture.commit),
+            );
+            let changed: Vec<String> = capture
+                .changed
+                .iter()
+                .filter(|it| paths.contains(it))
+                .cloned()
+                .collect();
             for path in &changed {
                 match whole.get(path) {
                     Some(content) => drop(files.insert(path.clone(), content.clone())),
@@ -449,36 +601,79 @@ impl Git for FakeGit {
             }
             let base = capture.base.clone();
             if changed.is_empty() {
-                return Ok(Capture { commit: base.clone(), base, changed });
+                return Ok(Capture {
+                    commit: base.clone(),
+                    base,
+                    changed,
+                });
             }
-            let commit = world.commit(Some(base.clone()), files, &authorship.message, authorship.unix_seconds);
+            let commit = world.commit(
+                Some(base.clone()),
+                files,
+                &authorship.message,
+                authorship.unix_seconds,
+            );
             let kept = world.keep_refs.entry(attempt).or_default();
             if kept.last() != Some(&commit) {
                 kept.push(commit.clone());
             }
-            Ok(Capture { commit, base, changed })
+            Ok(Capture {
+                commit,
+                base,
+                changed,
+            })
         })
     }
 
-    fn changed_files(&self, _: &ProjectRepo, capture: &Capture, lines: bool) -> Result<Vec<FileChange>, GitError> {
+    fn changed_files(
+        &self,
+        _: &ProjectRepo,
+        capture: &Capture,
+        lines: bool,
+    ) -> Result<Vec<FileChange>, GitError> {
         self.call("git.changed_files", |world| {
-            let (before, after) = (world.files_of(&capture.base), world.files_of(&capture.commit));
+            let (before, after) = (
+                world.files_of(&capture.base),
+                world.files_of(&capture.commit),
+            );
             let change = |path: &String| {
                 let old = before.get(path);
                 let known: Vec<&str> = old.iter().flat_map(|it| it.lines()).collect();
-                let added = after.get(path).into_iter().flat_map(|it| it.lines()).filter(|it| !known.contains(it));
-                let added = if lines { added.map(str::to_owned).collect() } else { vec![] };
-                FileChange { path: path.clone(), is_new: old.is_none(), added_lines: added }
+                let added = after
+                    .get(path)
+                    .into_iter()
+                    .flat_map(|it| it.lines())
+                    .filter(|it| !known.contains(it));
+                let added = if lines {
+                    added.map(str::to_owned).collect()
+                } else {
+                    vec![]
+                };
+                FileChange {
+                    path: path.clone(),
+                    is_new: old.is_none(),
+                    added_lines: added,
+                }
             };
             Ok(capture.changed.iter().map(change).collect())
         })
     }
 
-    fn special_files(&self, _: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError> {
+    fn special_files(
+        &self,
+        _: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<SpecialFile>, GitError> {
         self.call("git.special_files", |world| {
             let (before, after) = (world.files_of(base), world.files_of(commit));
             let is_changed = |file: &&SpecialFile| before.get(&file.path) != after.get(&file.path);
-            Ok(world.special_files.iter().filter(is_changed).cloned().collect())
+            Ok(world
+                .special_files
+                .iter()
+                .filter(is_changed)
+                .cloned()
+                .collect())
         })
     }
 
@@ -487,7 +682,13 @@ impl Git for FakeGit {
     }
 
     fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError> {
-        Ok(self.lock().trunk(repo)?.dirty_files.iter().map(|it| (it.clone(), "dirty".into())).collect())
+        Ok(self
+            .lock()
+            .trunk(repo)?
+            .dirty_files
+            .iter()
+            .map(|it| (it.clone(), "dirty".into()))
+            .collect())
     }
 
     fn trial_merge(
@@ -504,7 +705,12 @@ impl Git for FakeGit {
                 Err(paths) => TrialMerge::Conflict(paths),
                 Ok(merged) if merged == ours => TrialMerge::Empty,
                 Ok(merged) => {
-                    let new = world.commit(Some(tip.clone()), merged, &authorship.message, authorship.unix_seconds);
+                    let new = world.commit(
+                        Some(tip.clone()),
+                        merged,
+                        &authorship.message,
+                        authorship.unix_seconds,
+                    );
                     if style == CommitStyle::Merge {
                         world.commits.get_mut(&new).unwrap().merged_parent = Some(commit.clone());
                     }
@@ -525,9 +731,16 @@ impl Git for FakeGit {
         self.call("git.merge_with_ownership", |world| {
             let (ours, theirs) = (world.files_of(tip), world.find_commit(commit)?.files);
             let conflicts = world.merge_onto(tip, commit)?.err().unwrap_or_default();
-            let open: Vec<String> = conflicts.iter().filter(|it| !sides.contains_key(*it)).cloned().collect();
+            let open: Vec<String> = conflicts
+                .iter()
+                .filter(|it| !sides.contains_key(*it))
+                .cloned()
+                .collect();
             if !open.is_empty() {
-                return Ok(OwnershipMerge { trial: TrialMerge::Conflict(open), dropped: None });
+                return Ok(OwnershipMerge {
+                    trial: TrialMerge::Conflict(open),
+                    dropped: None,
+                });
             }
             // Without the conflicting paths the rest merges cleanly.
             let mut base = world.files_of(world.find_commit(commit)?.parent.as_ref().unwrap());
@@ -539,50 +752,99 @@ impl Git for FakeGit {
             let with = |taken: MergeSide| {
                 let mut files = merged.clone();
                 for path in &conflicts {
-                    let from = if (sides[path] == MergeSide::Trunk) == (taken == MergeSide::Trunk) { &ours } else { &theirs };
+                    let from = if (sides[path] == MergeSide::Trunk) == (taken == MergeSide::Trunk) {
+                        &ours
+                    } else {
+                        &theirs
+                    };
                     files.extend(from.get(path).map(|it| (path.clone(), it.clone())));
                 }
                 files
             };
             let (taken, other) = (with(MergeSide::Trunk), with(MergeSide::Change));
             if taken == ours && conflicts.is_empty() {
-                return Ok(OwnershipMerge { trial: TrialMerge::Empty, dropped: None });
+                return Ok(OwnershipMerge {
+                    trial: TrialMerge::Empty,
+                    dropped: None,
+                });
             }
-            let new = world.commit(Some(tip.clone()), taken, &authorship.message, authorship.unix_seconds);
+            let new = world.commit(
+                Some(tip.clone()),
+                taken,
+                &authorship.message,
+                authorship.unix_seconds,
+            );
             let mut dropped = None;
             if !conflicts.is_empty() {
-                let kept = world.commit(Some(new.clone()), other, "dropped", authorship.unix_seconds);
+                let kept =
+                    world.commit(Some(new.clone()), other, "dropped", authorship.unix_seconds);
                 let reference = format!("refs/regatta/dropped/{new}");
                 world.dropped_sides.insert(reference.clone(), kept.clone());
-                dropped = Some(DroppedVersions { reference, commit: kept, paths: conflicts });
+                dropped = Some(DroppedVersions {
+                    reference,
+                    commit: kept,
+                    paths: conflicts,
+                });
             }
-            Ok(OwnershipMerge { trial: TrialMerge::Clean(new), dropped })
+            Ok(OwnershipMerge {
+                trial: TrialMerge::Clean(new),
+                dropped,
+            })
         })
     }
 
-    fn squash_range(&self, _: &ProjectRepo, onto: &CommitId, commit: &CommitId, by: &Authorship) -> Result<CommitId, GitError> {
+    fn squash_range(
+        &self,
+        _: &ProjectRepo,
+        onto: &CommitId,
+        commit: &CommitId,
+        by: &Authorship,
+    ) -> Result<CommitId, GitError> {
         self.call("git.fold", |world| {
             let files = world.find_commit(commit)?.files;
             Ok(world.commit(Some(onto.clone()), files, &by.message, by.unix_seconds))
         })
     }
 
-    fn revert(&self, _: &ProjectRepo, tip: &CommitId, commit: &CommitId, authorship: &Authorship) -> Result<TrialMerge, GitError> {
+    fn revert(
+        &self,
+        _: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+        authorship: &Authorship,
+    ) -> Result<TrialMerge, GitError> {
         self.call("git.revert", |world| {
             let Commit { parent, files, .. } = world.find_commit(commit)?;
-            let (ours, before) = (world.files_of(tip), parent.map(|it| world.files_of(&it)).unwrap_or_default());
+            let (ours, before) = (
+                world.files_of(tip),
+                parent.map(|it| world.files_of(&it)).unwrap_or_default(),
+            );
             Ok(match merge_trees(&files, &ours, &before) {
                 Err(paths) => TrialMerge::Conflict(paths),
                 Ok(merged) if merged == ours => TrialMerge::Empty,
-                Ok(merged) => {
-                    TrialMerge::Clean(world.commit(Some(tip.clone()), merged, &authorship.message, authorship.unix_seconds))
-                }
+                Ok(merged) => TrialMerge::Clean(world.commit(
+                    Some(tip.clone()),
+                    merged,
+                    &authorship.message,
+                    authorship.unix_seconds,
+                )),
             })
         })
     }
 
-    fn file_at(&self, _: &ProjectRepo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError> {
-        self.call("git.file_at", |world| Ok(world.find_commit(commit)?.files.get(path).map(|it| it.clone().into_bytes())))
+    fn file_at(
+        &self,
+        _: &ProjectRepo,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, GitError> {
+        self.call("git.file_at", |world| {
+            Ok(world
+                .find_commit(commit)?
+                .files
+                .get(path)
+                .map(|it| it.clone().into_bytes()))
+        })
     }
 
     /// Returns false: nobody edits files in this checkout.
@@ -597,12 +859,23 @@ impl Git for FakeGit {
         })
     }
 
-    fn diff(&self, _: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<String, GitError> {
+    fn diff(
+        &self,
+        _: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<String, GitError> {
         self.call("git.diff", |world| {
-            let (before, after) = (world.find_commit(base)?.files, world.find_commit(commit)?.files);
+            let (before, after) = (
+                world.find_commit(base)?.files,
+                world.find_commit(commit)?.files,
+            );
             let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
             let mut patch = String::new();
-            for path in paths.into_iter().filter(|it| before.get(*it) != after.get(*it)) {
+            for path in paths
+                .into_iter()
+                .filter(|it| before.get(*it) != after.get(*it))
+            {
                 patch += &format!("diff --git a/{path} b/{path}\n");
                 for (sign, files) in [('-', &before), ('+', &after)] {
                     files
@@ -619,25 +892,44 @@ impl Git for FakeGit {
     fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError> {
         self.call("git.stage", |world| {
             world.find_commit(commit)?;
-            world.staged_commits.insert((repo.project.clone(), slot), commit.clone());
+            world
+                .staged_commits
+                .insert((repo.project.clone(), slot), commit.clone());
             world.ever_staged.insert(commit.clone());
-            Ok(PathBuf::from(format!("/nowhere/staging/{}/{slot}", repo.project)))
+            Ok(PathBuf::from(format!(
+                "/nowhere/staging/{}/{slot}",
+                repo.project
+            )))
         })
     }
 
     fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         self.call("git.unstage", |world| {
-            world.staged_commits.retain(|(project, slot), _| *project != repo.project || *slot < from);
+            world
+                .staged_commits
+                .retain(|(project, slot), _| *project != repo.project || *slot < from);
             Ok(())
         })
     }
 
-    fn move_trunk(&self, permit: &TrunkPermit, repo: &ProjectRepo, old: &CommitId, new: &CommitId) -> Result<TrunkMoveResult, GitError> {
+    fn move_trunk(
+        &self,
+        permit: &TrunkPermit,
+        repo: &ProjectRepo,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<TrunkMoveResult, GitError> {
         self.call("git.move_trunk", |world| {
             if *permit.project() != repo.project {
-                return Err(git_error("wrong_permit", "the permit belongs to another project"));
+                return Err(git_error(
+                    "wrong_permit",
+                    "the permit belongs to another project",
+                ));
             }
-            let Trunk { tip, dirty_files: dirty } = world.trunk(repo)?.clone();
+            let Trunk {
+                tip,
+                dirty_files: dirty,
+            } = world.trunk(repo)?.clone();
             if tip == *new {
                 return Ok(TrunkMoveResult::Moved);
             }
@@ -655,16 +947,29 @@ impl Git for FakeGit {
                 old: old.clone(),
                 new: new.clone(),
             });
-            world.trunks.insert(repo.path.clone(), Trunk { tip: new.clone(), dirty_files: dirty });
+            world.trunks.insert(
+                repo.path.clone(),
+                Trunk {
+                    tip: new.clone(),
+                    dirty_files: dirty,
+                },
+            );
             Ok(TrunkMoveResult::Moved)
         })
     }
 
-    fn push(&self, _: &ProjectRepo, remote: &str, commit: &CommitId) -> Result<PushResult, GitError> {
+    fn push(
+        &self,
+        _: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         self.call("git.push", |world| {
             match world.remotes.get(remote) {
                 Some(there) if world.is_ancestor(commit, there) => return Ok(PushResult::Pushed),
-                Some(there) if !world.is_ancestor(there, commit) => return Ok(PushResult::NonFastForward),
+                Some(there) if !world.is_ancestor(there, commit) => {
+                    return Ok(PushResult::NonFastForward);
+                }
                 _ => {}
             }
             world.remotes.insert(remote.to_owned(), commit.clone());
@@ -672,21 +977,41 @@ impl Git for FakeGit {
         })
     }
 
-    fn collisions(&self, _: &ProjectRepo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<WorkspaceCollision>, GitError> {
-        self.call("git.collisions", |world| collisions::collisions_between(world, attempts, tip))
+    fn collisions(
+        &self,
+        _: &ProjectRepo,
+        attempts: &[AttemptId],
+        tip: &CommitId,
+    ) -> Result<Vec<WorkspaceCollision>, GitError> {
+        self.call("git.collisions", |world| {
+            collisions::collisions_between(world, attempts, tip)
+        })
     }
 
-    fn uncaptured_paths(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Vec<String>, GitError> {
+    fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError> {
         self.call("git.unkept", |world| world.uncaptured_paths(repo, attempt))
     }
 
-    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &ProjectRepo) -> Result<(), GitError> {
+    fn remove_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError> {
         self.call("git.remove_workspace", |world| {
             let lost = world.uncaptured_paths(repo, proof.attempt())?;
             if !lost.is_empty() {
-                world.violations.push(format!("Q5: the workspace of {} was removed with {lost:?} in it", proof.attempt()));
+                world.violations.push(format!(
+                    "Q5: the workspace of {} was removed with {lost:?} in it",
+                    proof.attempt()
+                ));
             }
-            if world.workspaces.remove(&proof.attempt()).is_some() && world.pool_size < repo.workspace.pool {
+            if world.workspaces.remove(&proof.attempt()).is_some()
+                && world.pool_size < repo.workspace.pool
+            {
                 world.pool_size += 1;
             }
             Ok(())
@@ -695,14 +1020,26 @@ impl Git for FakeGit {
 
     fn kept_work(&self, _: &ProjectRepo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError> {
         self.call("git.kept_work", |world| {
-            let Some(kept) = world.keep_refs.get(&attempt).filter(|kept| !kept.is_empty()) else { return Ok(None) };
+            let Some(kept) = world
+                .keep_refs
+                .get(&attempt)
+                .filter(|kept| !kept.is_empty())
+            else {
+                return Ok(None);
+            };
             let (whole, commit) = (kept[0].clone(), kept[kept.len() - 1].clone());
-            Ok(Some(KeptWork { base: world.workspace(attempt)?.base.clone(), commit, whole }))
+            Ok(Some(KeptWork {
+                base: world.workspace(attempt)?.base.clone(),
+                commit,
+                whole,
+            }))
         })
     }
 
     fn kept_attempts(&self, _: &ProjectRepo) -> Result<Vec<AttemptId>, GitError> {
-        self.call("git.kept_attempts", |world| Ok(world.keep_refs.keys().copied().collect()))
+        self.call("git.kept_attempts", |world| {
+            Ok(world.keep_refs.keys().copied().collect())
+        })
     }
 
     fn forget_dropped(&self, proof: &DroppedProof, _: &ProjectRepo) -> Result<(), GitError> {
@@ -712,15 +1049,27 @@ impl Git for FakeGit {
         })
     }
 
-    fn collect_garbage(&self, _: &ProjectRepo, _: &[CommitId], _: Duration) -> Result<(), GitError> {
+    fn collect_garbage(
+        &self,
+        _: &ProjectRepo,
+        _: &[CommitId],
+        _: Duration,
+    ) -> Result<(), GitError> {
         self.call("git.collect_garbage", |_| Ok(()))
     }
 
     fn disk_use(&self, _: &ProjectRepo) -> Result<DiskUse, GitError> {
         self.call("git.disk_use", |world| {
             let size = |files: &FakeTree| files.values().map(|it| it.len() as u64).sum::<u64>();
-            let live = world.workspaces.values().map(|it| size(&it.files) + size(&it.foreign_files)).sum();
-            Ok(DiskUse { live_bytes: live, pooled_bytes: u64::from(world.pool_size) })
+            let live = world
+                .workspaces
+                .values()
+                .map(|it| size(&it.files) + size(&it.foreign_files))
+                .sum();
+            Ok(DiskUse {
+                live_bytes: live,
+                pooled_bytes: u64::from(world.pool_size),
+            })
         })
     }
 

@@ -17,14 +17,17 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId, ProjectName, TaskId,
-    TeamName,
+    ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, MessageId, MissionId,
+    ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::TeamLaunch;
 use regatta_core::mission::Mission;
 use regatta_core::task::Task;
-use regatta_engine::ports::store::{StoreBatch, StoreHistory, LoadedState, MessageFilter, Store, StoreError, TaskFilter, first_message_since};
+use regatta_engine::ports::store::{
+    LoadedState, MessageFilter, Store, StoreBatch, StoreError, StoreHistory, TaskFilter,
+    first_message_since,
+};
 
 /// The way in which a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,10 +93,13 @@ impl FakeStore {
         self.lock().is_full = is_full;
     }
 
-    /// Makes the store defer row writes after every commit, and makes that many calls to `flush_idle`
-    /// fail.
+    /// Makes the store defer row writes after every commit, and makes that many calls to
+    /// `flush_idle` fail.
     pub fn set_behind(&self, failures: usize) {
-        self.lock().lag = Some(Lag { is_behind: false, failures_left: failures });
+        self.lock().lag = Some(Lag {
+            is_behind: false,
+            failures_left: failures,
+        });
     }
 
     /// Returns the number of stored commits.
@@ -109,11 +115,20 @@ impl FakeStore {
     /// Opens the backup that [`Store::backup`] made for `path`. The backup is in memory, not in a
     /// file.
     pub fn open_backup(&self, path: &Path) -> Option<FakeStore> {
-        self.lock().backups.get(path).cloned().map(FakeStore::from_data)
+        self.lock()
+            .backups
+            .get(path)
+            .cloned()
+            .map(FakeStore::from_data)
     }
 
     fn from_data(kept: StoredData) -> FakeStore {
-        FakeStore { shared: Arc::new(Mutex::new(SharedState { data: kept, ..SharedState::default() })) }
+        FakeStore {
+            shared: Arc::new(Mutex::new(SharedState {
+                data: kept,
+                ..SharedState::default()
+            })),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedState> {
@@ -126,7 +141,11 @@ impl FakeStore {
 }
 
 fn store_error(code: &'static str, what: String) -> StoreError {
-    StoreError { code, message: what, hint: "see the test".into() }
+    StoreError {
+        code,
+        message: what,
+        hint: "see the test".into(),
+    }
 }
 
 impl StoredData {
@@ -134,18 +153,34 @@ impl StoredData {
         if self.meta.revision != batch.base_revision {
             return Err(store_error(
                 "second_writer",
-                format!("the store is at revision {}, not {}", self.meta.revision, batch.base_revision),
+                format!(
+                    "the store is at revision {}, not {}",
+                    self.meta.revision, batch.base_revision
+                ),
             ));
         }
         let expected = (batch.base_revision + 1..).zip(&batch.events);
         if let Some((at, found)) = expected.into_iter().find(|(at, it)| *at != it.revision) {
-            return Err(store_error("io", format!("found event {} instead of event {at}", found.revision)));
+            return Err(store_error(
+                "io",
+                format!("found event {} instead of event {at}", found.revision),
+            ));
         }
         if batch.meta.revision != batch.base_revision + batch.events.len() as u64 {
-            return Err(store_error("io", format!("the batch does not end at revision {}", batch.meta.revision)));
+            return Err(store_error(
+                "io",
+                format!("the batch does not end at revision {}", batch.meta.revision),
+            ));
         }
-        if let Some((key, _)) = batch.effects.iter().find(|it| self.outbox.contains_key(&it.0)) {
-            return Err(store_error("io", format!("effect {key} is already in the outbox")));
+        if let Some((key, _)) = batch
+            .effects
+            .iter()
+            .find(|it| self.outbox.contains_key(&it.0))
+        {
+            return Err(store_error(
+                "io",
+                format!("effect {key} is already in the outbox"),
+            ));
         }
         self.meta = batch.meta;
         self.events.extend(batch.events.iter().cloned());
@@ -168,8 +203,16 @@ impl Store for FakeStore {
         let SharedState { data: kept, .. } = &*self.lock();
         let live = kept.rows.values().filter(|it| it.is_live()).cloned();
         let board = Board::from_rows(live.chain([Row::Meta(kept.meta)]));
-        let outbox = kept.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
-        Ok(LoadedState { board, outbox, unreadable_rows: vec![] })
+        let outbox = kept
+            .outbox
+            .iter()
+            .map(|(key, effect)| (*key, effect.clone()))
+            .collect();
+        Ok(LoadedState {
+            board,
+            outbox,
+            unreadable_rows: vec![],
+        })
     }
 
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
@@ -209,7 +252,10 @@ impl Store for FakeStore {
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
         match &mut self.lock().lag {
-            Some(Lag { failures_left: failures, .. }) if *failures > 0 => {
+            Some(Lag {
+                failures_left: failures,
+                ..
+            }) if *failures > 0 => {
                 *failures -= 1;
                 Err(store_error("disk_full", "the disk is full".into()))
             }
@@ -224,14 +270,25 @@ impl Store for FakeStore {
     fn check(&mut self) -> Result<(), StoreError> {
         let SharedState { data: kept, .. } = &*self.lock();
         let last = kept.events.last().map_or(0, |it| it.revision);
-        let whole = (1..).zip(&kept.events).all(|(at, it)| at == it.revision) && last == kept.meta.revision;
-        if whole { Ok(()) } else { Err(store_error("corrupt", "an event is missing from the log".into())) }
+        let whole =
+            (1..).zip(&kept.events).all(|(at, it)| at == it.revision) && last == kept.meta.revision;
+        if whole {
+            Ok(())
+        } else {
+            Err(store_error(
+                "corrupt",
+                "an event is missing from the log".into(),
+            ))
+        }
     }
 
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
         let mut shared = self.lock();
         if to.exists() || shared.backups.contains_key(to) {
-            return Err(store_error("io", format!("{} already exists", to.display())));
+            return Err(store_error(
+                "io",
+                format!("{} already exists", to.display()),
+            ));
         }
         let copy = shared.data.clone();
         shared.backups.insert(to.to_owned(), copy);
@@ -245,30 +302,63 @@ impl Store for FakeStore {
 
 impl StoreHistory for FakeStore {
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError> {
-        Ok(self.lock().data.events.iter().filter(|it| it.revision > after).take(limit).cloned().collect())
+        Ok(self
+            .lock()
+            .data
+            .events
+            .iter()
+            .filter(|it| it.revision > after)
+            .take(limit)
+            .cloned()
+            .collect())
     }
 
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
         let all: BTreeMap<u64, u64> = self
-            .rows(|row| if let Row::Message(it) = row { Some((it.id.0, it.unix_ms)) } else { None })
+            .rows(|row| {
+                if let Row::Message(it) = row {
+                    Some((it.id.0, it.unix_ms))
+                } else {
+                    None
+                }
+            })
             .into_iter()
             .collect();
         let last = all.keys().next_back().copied().unwrap_or(0);
         let first = |wall| -> u64 {
-            let Ok(found) =
-                first_message_since(wall, last, |id| Ok::<_, Infallible>(all.range(id..).next().map(|it| (*it.0, *it.1))));
+            let Ok(found) = first_message_since(wall, last, |id| {
+                Ok::<_, Infallible>(all.range(id..).next().map(|it| (*it.0, *it.1)))
+            });
             found
         };
-        let (since, until) = (filter.since_unix_ms.map(first), filter.until_unix_ms.map(|it| first(it.saturating_add(1))));
+        let (since, until) = (
+            filter.since_unix_ms.map(first),
+            filter.until_unix_ms.map(|it| first(it.saturating_add(1))),
+        );
         let mut found = self.rows(|row| match row {
             Row::Message(it)
-                if filter.channel.as_ref().is_none_or(|want| it.channel == *want)
-                    && filter.label.as_ref().is_none_or(|want| it.labels.contains(want))
-                    && filter.from.as_ref().is_none_or(|want| it.sender.to_string() == *want)
-                    && filter.mention.as_ref().is_none_or(|want| it.mentions.contains(want))
+                if filter
+                    .channel
+                    .as_ref()
+                    .is_none_or(|want| it.channel == *want)
+                    && filter
+                        .label
+                        .as_ref()
+                        .is_none_or(|want| it.labels.contains(want))
+                    && filter
+                        .from
+                        .as_ref()
+                        .is_none_or(|want| it.sender.to_string() == *want)
+                    && filter
+                        .mention
+                        .as_ref()
+                        .is_none_or(|want| it.mentions.contains(want))
                     && filter.reply_to.is_none_or(|want| it.reply_to == Some(want))
                     && filter.thread.is_none_or(|want| it.root() == want)
-                    && filter.text.as_ref().is_none_or(|want| want.matches(&it.text))
+                    && filter
+                        .text
+                        .as_ref()
+                        .is_none_or(|want| want.matches(&it.text))
                     && since.is_none_or(|since| it.id.0 >= since)
                     && until.is_none_or(|until| it.id.0 < until)
                     && filter.before.is_none_or(|before| it.id < before)
@@ -285,10 +375,16 @@ impl StoreHistory for FakeStore {
         Ok(found)
     }
 
-    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError> {
+    fn firings(
+        &self,
+        hook: Option<HookId>,
+        before: Option<FiringId>,
+        limit: usize,
+    ) -> Result<Vec<Firing>, StoreError> {
         let mut found = self.rows(|row| match row {
             Row::Firing(it)
-                if hook.is_none_or(|want| it.hook == want) && before.is_none_or(|before| it.id < before) =>
+                if hook.is_none_or(|want| it.hook == want)
+                    && before.is_none_or(|before| it.id < before) =>
             {
                 Some(Firing::clone(it))
             }
@@ -300,25 +396,42 @@ impl StoreHistory for FakeStore {
     }
 
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError> {
-        let found =
-            self.rows(|row| matches!(row, Row::Message(it) if it.channel == *channel && it.id > after).then_some(()));
+        let found = self.rows(|row| {
+            matches!(row, Row::Message(it) if it.channel == *channel && it.id > after).then_some(())
+        });
         Ok(found.len() as u64)
     }
 
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
-        Ok(self.rows(|row| if let Row::Task(it) = row { (it.id == id).then(|| Task::clone(it)) } else { None }).pop())
+        Ok(self
+            .rows(|row| {
+                if let Row::Task(it) = row {
+                    (it.id == id).then(|| Task::clone(it))
+                } else {
+                    None
+                }
+            })
+            .pop())
     }
 
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        let own =
-            |row: &Row| if let Row::Approval(it) = row { (it.id == id).then(|| Approval::clone(it)) } else { None };
+        let own = |row: &Row| {
+            if let Row::Approval(it) = row {
+                (it.id == id).then(|| Approval::clone(it))
+            } else {
+                None
+            }
+        };
         Ok(self.rows(own).pop())
     }
 
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
         let mut found = self.rows(|row| match row {
             Row::Task(it)
-                if filter.project.as_ref().is_none_or(|want| it.project == *want)
+                if filter
+                    .project
+                    .as_ref()
+                    .is_none_or(|want| it.project == *want)
                     && filter.mission.is_none_or(|want| it.mission == Some(want))
                     && (filter.statuses.is_empty() || filter.statuses.contains(&it.status))
                     && filter.after.is_none_or(|after| it.id > after) =>
@@ -335,18 +448,33 @@ impl StoreHistory for FakeStore {
 
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError> {
         Ok(self
-            .rows(|row| if let Row::Attempt(it) = row { (it.id == id).then(|| Attempt::clone(it)) } else { None })
+            .rows(|row| {
+                if let Row::Attempt(it) = row {
+                    (it.id == id).then(|| Attempt::clone(it))
+                } else {
+                    None
+                }
+            })
             .pop())
     }
 
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError> {
-        Ok(self
-            .rows(|row| if let Row::Attempt(it) = row { (it.task == task).then(|| Attempt::clone(it)) } else { None }))
+        Ok(self.rows(|row| {
+            if let Row::Attempt(it) = row {
+                (it.task == task).then(|| Attempt::clone(it))
+            } else {
+                None
+            }
+        }))
     }
 
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError> {
         let mut found = self.rows(|row| {
-            if let Row::Landing(it) = row { (it.project == *project).then(|| Landing::clone(it)) } else { None }
+            if let Row::Landing(it) = row {
+                (it.project == *project).then(|| Landing::clone(it))
+            } else {
+                None
+            }
         });
         found.reverse();
         found.truncate(limit);
@@ -354,16 +482,26 @@ impl StoreHistory for FakeStore {
     }
 
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<TeamLaunch>, StoreError> {
-        let mut found = self
-            .rows(|row| if let Row::Launch(it) = row { (it.team == *team).then(|| TeamLaunch::clone(it)) } else { None });
+        let mut found = self.rows(|row| {
+            if let Row::Launch(it) = row {
+                (it.team == *team).then(|| TeamLaunch::clone(it))
+            } else {
+                None
+            }
+        });
         found.reverse();
         found.truncate(limit);
         Ok(found)
     }
 
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError> {
-        let mut found =
-            self.rows(|row| if let Row::Conversation(it) = row { Some(Conversation::clone(it)) } else { None });
+        let mut found = self.rows(|row| {
+            if let Row::Conversation(it) = row {
+                Some(Conversation::clone(it))
+            } else {
+                None
+            }
+        });
         found.reverse();
         found.truncate(limit);
         Ok(found)
@@ -380,7 +518,11 @@ impl StoreHistory for FakeStore {
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {
         Ok(self
             .rows(|row| {
-                if let Row::Mission(it, live) = row { (it.id == id).then(|| (Mission::clone(it), *live)) } else { None }
+                if let Row::Mission(it, live) = row {
+                    (it.id == id).then(|| (Mission::clone(it), *live))
+                } else {
+                    None
+                }
             })
             .pop())
     }

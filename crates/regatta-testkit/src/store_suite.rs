@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use regatta_core::board::{Board, Row, RowKey};
 use regatta_core::command::Command;
 use regatta_core::event::{Event, Recorded};
-use regatta_core::limits::MachineLimits;
 use regatta_core::ids::{MissionId, TaskId};
-use regatta_engine::ports::store::{StoreBatch, MessageFilter, Store, TaskFilter};
+use regatta_core::limits::MachineLimits;
+use regatta_engine::ports::store::{MessageFilter, Store, StoreBatch, TaskFilter};
 
 use history_fixture::{CommitStep, HistoryBuilder, all_steps, person};
 
@@ -89,7 +89,13 @@ fn commit_all(store: &mut dyn Store, steps: &[CommitStep]) {
 fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.board.revision, step.board.revision, "{when}");
-    for (nth, (found, expected)) in loaded.board.tasks.values().zip(step.board.tasks.values()).enumerate() {
+    for (nth, (found, expected)) in loaded
+        .board
+        .tasks
+        .values()
+        .zip(step.board.tasks.values())
+        .enumerate()
+    {
         assert_eq!(found, expected, "{when}: open task {nth}");
     }
     assert!(loaded.board == step.board, "{when}: the board differs");
@@ -110,16 +116,36 @@ fn last_rows(steps: &[CommitStep]) -> BTreeMap<RowKey, Row> {
 
 pub fn the_story_has_every_kind_of_event(_: &mut dyn StoreHarness) {
     let steps = all_steps();
-    let told: BTreeSet<&str> = steps.iter().flat_map(|it| &it.batch.events).map(|it| it.event.kind()).collect();
+    let told: BTreeSet<&str> = steps
+        .iter()
+        .flat_map(|it| &it.batch.events)
+        .map(|it| it.event.kind())
+        .collect();
     // Only a store creates `event.unreadable`, in place of an event that it cannot read.
-    let recorded = Event::KINDS.iter().filter(|kind| **kind != "event.unreadable");
+    let recorded = Event::KINDS
+        .iter()
+        .filter(|kind| **kind != "event.unreadable");
     let missing: Vec<_> = recorded.filter(|it| !told.contains(*it)).collect();
     assert!(missing.is_empty(), "the story lacks {missing:?}");
     let end = &steps.last().unwrap().board;
-    assert!(!end.projects.is_empty() && !end.agents.is_empty() && !end.missions.is_empty() && !end.tasks.is_empty());
-    assert!(!end.attempts.is_empty() && !end.claims.is_empty() && !end.waits.is_empty() && !end.landings.is_empty());
+    assert!(
+        !end.projects.is_empty()
+            && !end.agents.is_empty()
+            && !end.missions.is_empty()
+            && !end.tasks.is_empty()
+    );
+    assert!(
+        !end.attempts.is_empty()
+            && !end.claims.is_empty()
+            && !end.waits.is_empty()
+            && !end.landings.is_empty()
+    );
     assert!(!end.hooks.is_empty() && !end.firings.is_empty());
-    assert!(!end.cursors.is_empty() && !end.answers.is_empty() && !steps.last().unwrap().outbox.is_empty());
+    assert!(
+        !end.cursors.is_empty()
+            && !end.answers.is_empty()
+            && !steps.last().unwrap().outbox.is_empty()
+    );
 }
 
 pub fn an_empty_store_gives_an_empty_board(harness: &mut dyn StoreHarness) {
@@ -130,7 +156,15 @@ pub fn an_empty_store_gives_an_empty_board(harness: &mut dyn StoreHarness) {
         store.check().unwrap();
         let history = store.history();
         assert_eq!(history.events(0, 10).unwrap(), []);
-        assert_eq!(history.messages(&MessageFilter { limit: 10, ..MessageFilter::default() }).unwrap(), []);
+        assert_eq!(
+            history
+                .messages(&MessageFilter {
+                    limit: 10,
+                    ..MessageFilter::default()
+                })
+                .unwrap(),
+            []
+        );
         assert_eq!(history.tasks(&TaskFilter::default()).unwrap(), []);
         assert_eq!(history.task(TaskId(1)).unwrap(), None);
         assert_eq!(history.mission(MissionId(u64::MAX)).unwrap(), None);
@@ -145,7 +179,11 @@ pub fn load_returns_the_committed_state_after_every_commit(harness: &mut dyn Sto
         if nth % 10 == 0 {
             drop(store);
             store = harness.open();
-            assert_loads(&mut *store, step, &format!("opened again after commit {nth}"));
+            assert_loads(
+                &mut *store,
+                step,
+                &format!("opened again after commit {nth}"),
+            );
         }
     }
 }
@@ -185,7 +223,11 @@ pub fn batched_commands_are_stored_like_single_commands(harness: &mut dyn StoreH
     let mut store = harness.open();
     for steps in all_steps().chunks(7) {
         let last = steps.last().unwrap();
-        let mut batch = StoreBatch { base_revision: steps[0].batch.base_revision, meta: last.batch.meta, ..StoreBatch::default() };
+        let mut batch = StoreBatch {
+            base_revision: steps[0].batch.base_revision,
+            meta: last.batch.meta,
+            ..StoreBatch::default()
+        };
         for it in steps.iter().map(|it| it.batch.clone()) {
             batch.events.extend(it.events);
             batch.rows.extend(it.rows);
@@ -209,8 +251,12 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Sto
     assert_eq!(store.load().unwrap().outbox, left);
     // Remove the newest first, so that the order does not hide a mistake. The batch has no events.
     while let Some((key, _)) = left.pop() {
-        let batch =
-            StoreBatch { base_revision: last.board.revision, meta: last.board.meta(), completed_effects: vec![key], ..StoreBatch::default() };
+        let batch = StoreBatch {
+            base_revision: last.board.revision,
+            meta: last.board.meta(),
+            completed_effects: vec![key],
+            ..StoreBatch::default()
+        };
         store.commit(&batch).unwrap();
         store.commit(&batch).unwrap(); // removing an effect again is not an error
         drop(store);
@@ -225,10 +271,19 @@ pub fn a_second_writer_is_refused_and_nothing_is_stored(harness: &mut dyn StoreH
     commit_all(&mut *first, &steps[..4]);
     let refused = second.commit(&steps[0].batch).unwrap_err();
     assert_eq!(refused.code, "second_writer");
-    assert!(!refused.message.is_empty() && !refused.message.ends_with('.') && !refused.hint.is_empty());
-    assert_eq!(second.commit(&steps[5].batch).unwrap_err().code, "second_writer", "a batch of a later revision is refused too");
+    assert!(
+        !refused.message.is_empty() && !refused.message.ends_with('.') && !refused.hint.is_empty()
+    );
+    assert_eq!(
+        second.commit(&steps[5].batch).unwrap_err().code,
+        "second_writer",
+        "a batch of a later revision is refused too"
+    );
     assert_loads(&mut *second, &steps[3], "refused");
-    assert_eq!(first.history().events(0, 1000).unwrap(), all_events(&steps[..4]));
+    assert_eq!(
+        first.history().events(0, 1000).unwrap(),
+        all_events(&steps[..4])
+    );
     first.commit(&steps[4].batch).unwrap();
     first.check().unwrap();
 }
@@ -237,7 +292,11 @@ pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Sto
     let steps = all_steps();
     let mut store = harness.open();
     commit_all(&mut *store, &steps[..4]);
-    let longest = steps[4..].iter().position(|it| it.batch.events.len() > 2).unwrap() + 4;
+    let longest = steps[4..]
+        .iter()
+        .position(|it| it.batch.events.len() > 2)
+        .unwrap()
+        + 4;
     commit_all(&mut *store, &steps[4..longest]);
     let good = &steps[longest];
     let spoil = |change: fn(&mut StoreBatch)| {
@@ -254,7 +313,10 @@ pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Sto
     for batch in spoilt {
         assert_eq!(store.commit(&batch).unwrap_err().code, "io");
         assert_loads(&mut *store, &steps[longest - 1], "refused");
-        assert_eq!(store.history().events(0, usize::MAX).unwrap(), all_events(&steps[..longest]));
+        assert_eq!(
+            store.history().events(0, usize::MAX).unwrap(),
+            all_events(&steps[..longest])
+        );
     }
     store.commit(&good.batch).unwrap();
     assert_loads(&mut *store, good, "the valid batch");
@@ -262,13 +324,21 @@ pub fn batches_with_gaps_are_refused_and_nothing_is_stored(harness: &mut dyn Sto
 
 pub fn a_failed_commit_leaves_nothing_and_the_next_one_works(harness: &mut dyn StoreHarness) {
     let mut store = harness.open();
-    let mut before = CommitStep { batch: StoreBatch::default(), board: Board::default(), outbox: vec![] };
+    let mut before = CommitStep {
+        batch: StoreBatch::default(),
+        board: Board::default(),
+        outbox: vec![],
+    };
     for step in all_steps() {
         harness.with_failing_commits(&mut || {
             store.commit(&step.batch).unwrap_err();
         });
         assert_loads(&mut *store, &before, "after a failure");
-        assert_loads(&mut *harness.open_after_crash(), &before, "after a failure and a crash");
+        assert_loads(
+            &mut *harness.open_after_crash(),
+            &before,
+            "after a failure and a crash",
+        );
         store.commit(&step.batch).unwrap();
         before = step;
     }
@@ -292,17 +362,35 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
     copy.check().unwrap();
     let history = copy.history();
     assert_eq!(history.events(0, usize::MAX).unwrap(), all_events(before));
-    let everyone = MessageFilter { limit: usize::MAX, ..MessageFilter::default() };
-    let messages = last_rows(before).into_values().filter(|it| matches!(it, Row::Message(_))).count();
+    let everyone = MessageFilter {
+        limit: usize::MAX,
+        ..MessageFilter::default()
+    };
+    let messages = last_rows(before)
+        .into_values()
+        .filter(|it| matches!(it, Row::Message(_)))
+        .count();
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
     // The copy is a store of its own and accepts commits.
     let mut teller = HistoryBuilder::default();
     teller.board = copy.load().unwrap().board;
-    teller.run(&person("ann"), None, Command::SetLimits { limits: MachineLimits { max_attempts: 3, ..MachineLimits::default() } });
+    teller.run(
+        &person("ann"),
+        None,
+        Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts: 3,
+                ..MachineLimits::default()
+            },
+        },
+    );
     copy.commit(&teller.steps[0].batch).unwrap();
 }
 
 fn all_events(steps: &[CommitStep]) -> Vec<Recorded> {
-    steps.iter().flat_map(|it| it.batch.events.clone()).collect()
+    steps
+        .iter()
+        .flat_map(|it| it.batch.events.clone())
+        .collect()
 }

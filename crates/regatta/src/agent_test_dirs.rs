@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::composition;
 use crate::daemon;
 use crate::output::{CommandError, command_error};
-use crate::composition;
 
 /// How long a program keeps running after the process that tests it has disappeared.
 pub(crate) const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,15 +39,29 @@ pub(crate) struct AgentTestDir {
 impl AgentTestDir {
     /// Creates the directory. Writes the record first, so that every directory has a record.
     pub(crate) fn create(data_dir: &Path) -> Result<AgentTestDir, CommandError> {
-        let broken = |error: io::Error| command_error("io", format!("could not create a directory for the test: {error}"), "check that TMPDIR names a directory you can write");
+        let broken = |error: io::Error| {
+            command_error(
+                "io",
+                format!("could not create a directory for the test: {error}"),
+                "check that TMPDIR names a directory you can write",
+            )
+        };
         let books = records_dir(data_dir);
         fs::create_dir_all(&books).map_err(broken)?;
         let mark = daemon::random_hex(16).map_err(broken)?;
         let place = std::env::temp_dir().join(format!("regatta-test-{mark}"));
         let book = books.join(format!("{mark}.book"));
-        let mut lock = File::options().create_new(true).write(true).mode(0o600).open(&book).map_err(broken)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| broken(error.into()))?;
-        lock.write_all(place.as_os_str().as_encoded_bytes()).and_then(|()| lock.sync_all()).map_err(broken)?;
+        let mut lock = File::options()
+            .create_new(true)
+            .write(true)
+            .mode(0o600)
+            .open(&book)
+            .map_err(broken)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| broken(error.into()))?;
+        lock.write_all(place.as_os_str().as_encoded_bytes())
+            .and_then(|()| lock.sync_all())
+            .map_err(broken)?;
         make_private(&place).map_err(broken)?;
         let (leash, ends) = mpsc::channel();
         let file = place.join("leash");
@@ -59,7 +73,12 @@ impl AgentTestDir {
                 }
             }
         });
-        Ok(AgentTestDir { path: place, record_path: book, _lock: lock, _contact_thread: leash })
+        Ok(AgentTestDir {
+            path: place,
+            record_path: book,
+            _lock: lock,
+            _contact_thread: leash,
+        })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -109,13 +128,17 @@ pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
     let mut swept = 0;
     for entry in entries {
         let book = entry?.path();
-        let Ok(lock) = File::open(&book) else { continue };
+        let Ok(lock) = File::open(&book) else {
+            continue;
+        };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue; // the test is still running
         }
         let place = PathBuf::from(fs::read_to_string(&book)?);
         // Remove only our own directories; a half-written record names none.
-        let is_ours = place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
+        let is_ours = place
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
         if is_ours && place.is_absolute() {
             composition::end_shims_in(&place.join("data")).map_err(io::Error::other)?;
             remove_with_record(&place, &book)?;
@@ -138,18 +161,31 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let live = AgentTestDir::create(data.path()).unwrap();
         let place = live.path().to_owned();
-        assert_eq!(sweep_abandoned(data.path()).unwrap(), 0, "the test is running");
+        assert_eq!(
+            sweep_abandoned(data.path()).unwrap(),
+            0,
+            "the test is running"
+        );
         assert!(place.is_dir());
         drop(live);
         assert!(!place.exists());
 
-        let left = std::env::temp_dir().join(format!("regatta-test-{}", daemon::random_hex(16).unwrap()));
+        let left =
+            std::env::temp_dir().join(format!("regatta-test-{}", daemon::random_hex(16).unwrap()));
         fs::create_dir(&left).unwrap();
-        fs::write(records_dir(data.path()).join("left.book"), left.to_str().unwrap()).unwrap();
+        fs::write(
+            records_dir(data.path()).join("left.book"),
+            left.to_str().unwrap(),
+        )
+        .unwrap();
         fs::write(records_dir(data.path()).join("torn.book"), "").unwrap();
         let foreign = data.path().join("foreign");
         fs::create_dir(&foreign).unwrap();
-        fs::write(records_dir(data.path()).join("foreign.book"), foreign.to_str().unwrap()).unwrap();
+        fs::write(
+            records_dir(data.path()).join("foreign.book"),
+            foreign.to_str().unwrap(),
+        )
+        .unwrap();
         assert_eq!(sweep_abandoned(data.path()).unwrap(), 3);
         assert!(!left.exists() && foreign.is_dir());
         assert_eq!(fs::read_dir(records_dir(data.path())).unwrap().count(), 0);

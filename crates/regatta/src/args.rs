@@ -4,9 +4,9 @@
 //! They are imperative and have no full stop. The examples below each help text are in
 //! `crate::examples`.
 
+mod access; // listening addresses, access tokens, runners, audit
 mod agents; // agents, inbox, approvals, policy, budgets
 mod bridges; // bridges to chat and issue services
-mod access; // listening addresses, access tokens, runners, audit
 mod hooks; // messages, hooks, generated names
 mod missions; // missions, replay, graph, cost
 mod plans; // run, plan check
@@ -23,9 +23,9 @@ use regatta_core::ids::{AgentName, BranchName, ClaimId, MissionId, ProjectName, 
 
 use crate::settings::duration_ms;
 
+pub(crate) use access::*;
 pub(crate) use agents::*;
 pub(crate) use bridges::*;
-pub(crate) use access::*;
 pub(crate) use hooks::*;
 pub(crate) use missions::*;
 pub(crate) use plans::*;
@@ -120,7 +120,15 @@ pub(crate) struct Cli {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GlobalArgs {
     /// Act as if started in PATH
-    #[arg(short = 'C', long, global = true, value_name = "PATH", env = "REGATTA_REPO", hide_env = true, hide = true)]
+    #[arg(
+        short = 'C',
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "REGATTA_REPO",
+        hide_env = true,
+        hide = true
+    )]
     pub(crate) repo: Option<PathBuf>,
     /// Choose the project
     #[arg(long, global = true, value_name = "NAME", hide = true)]
@@ -147,7 +155,14 @@ pub(crate) struct GlobalArgs {
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration_ms, hide = true)]
     pub(crate) timeout: Option<u64>,
     /// Use the daemon at this address
-    #[arg(long, global = true, value_name = "URL", env = "REGATTA_SERVER", hide_env = true, hide = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "REGATTA_SERVER",
+        hide_env = true,
+        hide = true
+    )]
     pub(crate) server: Option<String>,
     /// Print no next: lines
     #[arg(long, global = true, hide = true)]
@@ -211,7 +226,8 @@ pub(crate) enum CliCommand {
     Watch,
     /// Show which tasks wait for which
     Graph(GraphArgs),
-    /// Show spending by provider, mission, agent or model, and when the daily budget will be reached
+    /// Show spending by provider, mission, agent or model, and when the daily budget will be
+    /// reached
     Cost {
         /// Group the sums by provider, mission, agent or model
         #[arg(long, value_enum, default_value_t = CostByArg::Provider)]
@@ -251,7 +267,8 @@ pub(crate) enum CliCommand {
         /// Task to land
         #[arg(required_unless_present = "now")]
         id: Option<TaskId>,
-        /// Land this workspace (its task, attempt or path) under a claim on the trunk that you hold, and wait
+        /// Land this workspace (its task, attempt or path) under a claim on the trunk that you
+        /// hold, and wait
         #[arg(long, value_name = "WORKSPACE", requires = "claim", requires = "token", conflicts_with_all = ["id", "first"])]
         now: Option<String>,
         /// Your claim on workspace://PROJECT/default
@@ -339,7 +356,8 @@ pub(crate) enum CliCommand {
     Inbox(InboxArgs),
     /// Answer an item of the inbox
     Answer {
-        /// Item, as the first column of regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME, V3
+        /// Item, as the first column of regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME,
+        /// V3
         id: String,
         /// Answer to the question, the number of a choice, or the name of a choice and its argument
         #[arg(required = true, num_args = 1..)]
@@ -505,7 +523,8 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// Returns true if the command only reads. Such a command does not start a daemon that a person has stopped.
+    /// Returns true if the command only reads. Such a command does not start a daemon that a person
+    /// has stopped.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             CliCommand::Status
@@ -527,27 +546,53 @@ impl CliCommand {
             CliCommand::Queue { command: word, .. } => word.is_none(),
             CliCommand::Undo { id, .. } => id.is_none(),
             CliCommand::Agent(word) => {
-                matches!(word, AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets)
+                matches!(
+                    word,
+                    AgentCommand::List | AgentCommand::Show { .. } | AgentCommand::Presets
+                )
             }
             CliCommand::Team(word) => {
-                matches!(word, TeamSubcommand::List { .. } | TeamSubcommand::Show { .. } | TeamSubcommand::Explain { .. })
+                matches!(
+                    word,
+                    TeamSubcommand::List { .. }
+                        | TeamSubcommand::Show { .. }
+                        | TeamSubcommand::Explain { .. }
+                )
             }
             CliCommand::Policy(word) => matches!(word, PolicyCommand::List),
             CliCommand::Budget(word) => matches!(word, BudgetCommand::List),
             CliCommand::Config(word) => matches!(word, ConfigCommand::Show { .. }),
             CliCommand::Project(word) => matches!(word, ProjectCommand::List),
-            CliCommand::Scope { command: word } => word.as_ref().is_none_or(|word| matches!(word, ScopeCommand::List)),
+            CliCommand::Scope { command: word } => word
+                .as_ref()
+                .is_none_or(|word| matches!(word, ScopeCommand::List)),
             CliCommand::Rule(word) => matches!(word, RuleCommand::List | RuleCommand::Test { .. }),
-            CliCommand::Task(word) => matches!(word, TaskCommand::List { .. } | TaskCommand::Show { .. }),
-            CliCommand::Claim(word) => matches!(word, ClaimCommand::List | ClaimCommand::Check { .. }),
+            CliCommand::Task(word) => {
+                matches!(word, TaskCommand::List { .. } | TaskCommand::Show { .. })
+            }
+            CliCommand::Claim(word) => {
+                matches!(word, ClaimCommand::List | ClaimCommand::Check { .. })
+            }
             CliCommand::Msg(word) => {
-                matches!(word, MsgCommand::History { .. } | MsgCommand::Watch { .. } | MsgCommand::Attachment { .. })
+                matches!(
+                    word,
+                    MsgCommand::History { .. }
+                        | MsgCommand::Watch { .. }
+                        | MsgCommand::Attachment { .. }
+                )
             }
             CliCommand::Hook(word) => matches!(word, HookCommand::List | HookCommand::Log { .. }),
             CliCommand::Bridge(word) => {
-                matches!(word, BridgeCommand::List | BridgeCommand::Conversations { .. } | BridgeCommand::Show { .. })
+                matches!(
+                    word,
+                    BridgeCommand::List
+                        | BridgeCommand::Conversations { .. }
+                        | BridgeCommand::Show { .. }
+                )
             }
-            CliCommand::Mission(word) => matches!(word, MissionCommand::List | MissionCommand::Show { .. }),
+            CliCommand::Mission(word) => {
+                matches!(word, MissionCommand::List | MissionCommand::Show { .. })
+            }
             CliCommand::Token(word) => matches!(word, TokenCommand::List),
             _ => false,
         }

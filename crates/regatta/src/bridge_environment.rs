@@ -10,10 +10,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use regatta_agents::secrets;
 use regatta_agents::redact::redact_text;
-use regatta_bridges::config::{self, VariableOrigin, BridgeRegistry, SETTING_VARIABLES, BridgeVariables};
-use regatta_core::agent::{SecretVariable, SecretSource};
+use regatta_agents::secrets;
+use regatta_bridges::config::{
+    self, BridgeRegistry, BridgeVariables, SETTING_VARIABLES, VariableOrigin,
+};
+use regatta_core::agent::{SecretSource, SecretVariable};
 use serde::{Deserialize, Serialize};
 
 /// Where a variable's value comes from.
@@ -44,19 +46,30 @@ impl BridgeEnvironment {
         let path = data_dir.join("bridges/sources.json");
         let stored = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-                tracing::warn!("could not parse {}, so no source is remembered: {error}", path.display());
+                tracing::warn!(
+                    "could not parse {}, so no source is remembered: {error}",
+                    path.display()
+                );
                 BTreeMap::new()
             }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
-                tracing::warn!("could not read {}, so no source is remembered: {error}", path.display());
+                tracing::warn!(
+                    "could not read {}, so no source is remembered: {error}",
+                    path.display()
+                );
                 BTreeMap::new()
             }
         };
         let has_bridge_variables = std::env::vars_os()
             .filter(|(_, value)| !value.is_empty())
             .any(|(name, _)| name.to_str().is_some_and(config::is_bridge_variable));
-        BridgeEnvironment { path, stored, used: RefCell::default(), has_bridge_variables }
+        BridgeEnvironment {
+            path,
+            stored,
+            used: RefCell::default(),
+            has_bridge_variables,
+        }
     }
 
     /// Stores the sources of the variables that are used now.
@@ -64,7 +77,9 @@ impl BridgeEnvironment {
         let found = self.used.into_inner();
         // An invalid setting hides which variables are used, so remembered sources are then kept.
         let mut kept = self.stored.clone();
-        kept.retain(|name, _| !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str()));
+        kept.retain(|name, _| {
+            !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str())
+        });
         for (name, origin) in &registry.used_variables {
             let source = match origin {
                 VariableOrigin::Environment => found.get(name),
@@ -86,31 +101,49 @@ impl BridgeVariables for BridgeEnvironment {
     fn current(&self, name: &str) -> Result<Option<String>, String> {
         if let Some(value) = daemon_variable(name) {
             let is_plain = SETTING_VARIABLES.contains(&name) && redact_text(&value) == value;
-            let source = if is_plain { VariableSource::Value(value.clone()) } else { VariableSource::Environment };
+            let source = if is_plain {
+                VariableSource::Value(value.clone())
+            } else {
+                VariableSource::Environment
+            };
             self.used.borrow_mut().insert(name.to_owned(), source);
             return Ok(Some(value));
         }
         // `VAR__AGENT_FILE` and `VAR_FILE__AGENT` mean the same.
         let spelt = |ending: &str| {
-            let inner = name.split_once("__").map(|(variable, agent)| format!("{variable}{ending}__{agent}"));
+            let inner = name
+                .split_once("__")
+                .map(|(variable, agent)| format!("{variable}{ending}__{agent}"));
             std::iter::once(format!("{name}{ending}")).chain(inner)
         };
-        let file = spelt("_FILE").find_map(|name| daemon_variable(&name)).map(|path| VariableSource::File(absolute_path(path)));
-        let Some(source) = file.or_else(|| spelt("_COMMAND").find_map(|name| daemon_variable(&name)).map(VariableSource::Command)) else {
+        let file = spelt("_FILE")
+            .find_map(|name| daemon_variable(&name))
+            .map(|path| VariableSource::File(absolute_path(path)));
+        let Some(source) = file.or_else(|| {
+            spelt("_COMMAND")
+                .find_map(|name| daemon_variable(&name))
+                .map(VariableSource::Command)
+        }) else {
             return Ok(None);
         };
-        self.used.borrow_mut().insert(name.to_owned(), source.clone());
+        self.used
+            .borrow_mut()
+            .insert(name.to_owned(), source.clone());
         read_source(name, &source)
     }
 
     fn stored_value(&self, name: &str) -> Result<Option<String>, String> {
-        let Some(source) = self.stored.get(name) else { return Ok(None) };
+        let Some(source) = self.stored.get(name) else {
+            return Ok(None);
+        };
         match source {
             // An environment that names bridges is complete with regard to settings.
             _ if self.has_bridge_variables && SETTING_VARIABLES.contains(&name) => Ok(None),
             VariableSource::Environment => Err(format!(
-                "the previous daemon had {name} in its environment, and this one does not; start the daemon with the \
-                 variable, or store the value in a file and set {name}_FILE to its path (to do without it, set {name}=)"
+                "the previous daemon had {name} in its environment, and this one does not; start \
+                 the daemon with the \
+                 variable, or store the value in a file and set {name}_FILE to its path (to do \
+                 without it, set {name}=)"
             )),
             source => read_source(name, source),
         }
@@ -140,10 +173,18 @@ fn read_source(name: &str, source: &VariableSource) -> Result<Option<String>, St
         VariableSource::File(path) => SecretSource::File(path.clone()),
         VariableSource::Command(line) => SecretSource::Command(line.clone()),
     };
-    let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
-    let key = SecretVariable { name: name.to_owned(), from };
+    let home = std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .unwrap_or_default();
+    let key = SecretVariable {
+        name: name.to_owned(),
+        from,
+    };
     let found = secrets::fetch_secrets(&[key], daemon_variable, &home, secrets::COMMAND_TIMEOUT);
     let found = found.map_err(|error| format!("{error} {}", error.hint))?;
-    found.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    found
+        .warnings
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     Ok(found.values.into_iter().next().map(|(_, value)| value))
 }

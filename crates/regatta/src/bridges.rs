@@ -5,7 +5,7 @@
 
 use regatta_agents::program_discovery::MachineFacts;
 use regatta_agents::{presets, sign_in};
-use regatta_bridges::config::{self, AgentEntry, DisabledBridge, BridgeRegistry};
+use regatta_bridges::config::{self, AgentEntry, BridgeRegistry, DisabledBridge};
 use regatta_core::agent::{Agent, Profile, RegisterAgent, Role, Runtime};
 use regatta_core::bridge_health;
 use regatta_core::command::{Actor, Command, Request};
@@ -28,12 +28,20 @@ const BRIDGE_AGENT_DESCRIPTION: &str = "talks to people in outside services";
 async fn register_agents(engine: &Engine, registry: &BridgeRegistry) -> Vec<(AgentName, String)> {
     let mut failures = Vec::new();
     for (name, entry) in &registry.agents {
-        let is_wanted = registry.instances.iter().any(|instance| instance.agent == *name);
+        let is_wanted = registry
+            .instances
+            .iter()
+            .any(|instance| instance.agent == *name);
         if !is_wanted || (entry.command.is_none() && entry.preset.is_none()) {
             continue;
         }
         let known = engine.board().agents.get(name).cloned();
-        let ask = match agent_registration(name, entry, known.as_deref(), &MachineFacts::this_machine()) {
+        let ask = match agent_registration(
+            name,
+            entry,
+            known.as_deref(),
+            &MachineFacts::this_machine(),
+        ) {
             Ok(Some(ask)) => ask,
             Ok(None) => continue,
             Err(why) => {
@@ -41,9 +49,16 @@ async fn register_agents(engine: &Engine, registry: &BridgeRegistry) -> Vec<(Age
                 continue;
             }
         };
-        let request = Request { by: Actor::Regatta, key: None, command: Command::RegisterAgent(ask) };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::RegisterAgent(ask),
+        };
         if let Err(error) = engine.submit_async(request).await {
-            failures.push((name.clone(), format!("could not register the agent {name}: {error}")));
+            failures.push((
+                name.clone(),
+                format!("could not register the agent {name}: {error}"),
+            ));
         }
     }
     failures
@@ -56,20 +71,37 @@ fn agent_registration(
     known: Option<&Agent>,
     machine: &MachineFacts,
 ) -> Result<Option<RegisterAgent>, String> {
-    let argv: Vec<String> =
-        entry.command.as_deref().unwrap_or_default().split_whitespace().map(str::to_owned).collect();
+    let argv: Vec<String> = entry
+        .command
+        .as_deref()
+        .unwrap_or_default()
+        .split_whitespace()
+        .map(str::to_owned)
+        .collect();
     // A known program name is started with its preset.
-    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() { Some(only.as_str()) } else { None });
+    let called = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
+        Some(only.as_str())
+    } else {
+        None
+    });
     let preset = called.and_then(presets::find_preset).map(|found| found.0);
-    let signs_in_as = preset.or_else(|| argv.first().and_then(|program| presets::preset_of_program(program)));
+    let signs_in_as = preset.or_else(|| {
+        argv.first()
+            .and_then(|program| presets::preset_of_program(program))
+    });
     let runtime = match preset {
         _ if entry.command.as_deref() == Some("scripted") => Runtime::Scripted,
         Some(preset) => preset.runtime(None),
         None if !argv.is_empty() => Runtime::Acp { argv },
-        None => return Err(format!("[agents.{name}] has neither a command nor a known preset")),
+        None => {
+            return Err(format!(
+                "[agents.{name}] has neither a command nor a known preset"
+            ));
+        }
     };
     // A person who added an agent with the same program manages it.
-    let own = known.filter(|agent| agent.description == BRIDGE_AGENT_DESCRIPTION && agent.runtime == runtime);
+    let own = known
+        .filter(|agent| agent.description == BRIDGE_AGENT_DESCRIPTION && agent.runtime == runtime);
     if own.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
         return Ok(None);
     }
@@ -85,7 +117,9 @@ fn agent_registration(
         name: name.clone(),
         runtime,
         role: Role::Worker,
-        provider: signs_in_as.map(|preset| preset.provider.to_owned()).filter(|provider| !provider.is_empty()),
+        provider: signs_in_as
+            .map(|preset| preset.provider.to_owned())
+            .filter(|provider| !provider.is_empty()),
         profile,
         description: BRIDGE_AGENT_DESCRIPTION.into(),
         max_tasks: own.map_or(5, |agent| agent.max_tasks),
@@ -96,27 +130,61 @@ fn agent_registration(
 /// can fix it.
 async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<(), CommandError> {
     let standing = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
-        bridge: bridge_health::Bridge::AgentService { service, agent: agent.clone() },
+        bridge: bridge_health::Bridge::AgentService {
+            service,
+            agent: agent.clone(),
+        },
         problem: broken,
     };
-    let on = registry.instances.iter().map(|it| standing(it.service, &it.agent, it.warning.clone()));
+    let on = registry
+        .instances
+        .iter()
+        .map(|it| standing(it.service, &it.agent, it.warning.clone()));
     let off = registry.disabled.iter().filter(|off| !off.is_reported);
     let off = off.map(|off| standing(off.service, &off.agent, Some(off.why.clone())));
-    let faults = registry.faults.iter().map(|fault| bridge_health::BridgeHealth {
-        bridge: bridge_health::Bridge::Setting { setting: fault.setting.clone() },
-        problem: Some(format!("{}; {}", fault.message, fault.hint)),
-    });
-    let told = registry.receivers.iter().map(|it| bridge_health::BridgeHealth {
-        bridge: bridge_health::Bridge::Webhook { webhook: it.host().to_owned() },
-        problem: it.problem(),
-    });
+    let faults = registry
+        .faults
+        .iter()
+        .map(|fault| bridge_health::BridgeHealth {
+            bridge: bridge_health::Bridge::Setting {
+                setting: fault.setting.clone(),
+            },
+            problem: Some(format!("{}; {}", fault.message, fault.hint)),
+        });
+    let told = registry
+        .receivers
+        .iter()
+        .map(|it| bridge_health::BridgeHealth {
+            bridge: bridge_health::Bridge::Webhook {
+                webhook: it.host().to_owned(),
+            },
+            problem: it.problem(),
+        });
     let all: Vec<bridge_health::BridgeHealth> = on.chain(off).chain(told).chain(faults).collect();
-    if all.is_empty() && bridge_health::broken_bridges(&engine.board()).next().is_none() {
+    if all.is_empty()
+        && bridge_health::broken_bridges(&engine.board())
+            .next()
+            .is_none()
+    {
         return Ok(());
     }
-    let request = Request { by: Actor::Regatta, key: None, command: Command::ReportBridges { all } };
-    let unwritten = |it: regatta_engine::CommandFailure| command_error("io", format!("could not store the state of the bridges: {it}"), "see what is wrong: regatta doctor");
-    engine.submit_async(request).await.map(|_| ()).map_err(unwritten)
+    let request = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::ReportBridges { all },
+    };
+    let unwritten = |it: regatta_engine::CommandFailure| {
+        command_error(
+            "io",
+            format!("could not store the state of the bridges: {it}"),
+            "see what is wrong: regatta doctor",
+        )
+    };
+    engine
+        .submit_async(request)
+        .await
+        .map(|_| ())
+        .map_err(unwritten)
 }
 
 /// The running bridges, as the server uses them.
@@ -125,7 +193,10 @@ pub(crate) struct RunningBridges(regatta_bridges::Bridges);
 impl RunningBridges {
     /// Starts every bridge that can be started and reports the others. Returns `None` if no bridge
     /// is configured.
-    pub(crate) async fn start(engine: &Engine, dir: &std::path::Path) -> Result<Option<RunningBridges>, CommandError> {
+    pub(crate) async fn start(
+        engine: &Engine,
+        dir: &std::path::Path,
+    ) -> Result<Option<RunningBridges>, CommandError> {
         let environment = BridgeEnvironment::read(dir);
         let mut registry = config::read_registry(settings::load_bridges(), &environment);
         for fault in &registry.faults {
@@ -139,19 +210,25 @@ impl RunningBridges {
             let (off, on) = registry.instances.into_iter().partition(of_agent);
             registry.instances = on;
             let off: Vec<config::BridgeInstance> = off;
-            registry.disabled.extend(off.into_iter().map(|instance| DisabledBridge {
-                agent: instance.agent,
-                service: instance.service,
-                why: why.clone(),
-                is_reported: false,
-            }));
+            registry
+                .disabled
+                .extend(off.into_iter().map(|instance| DisabledBridge {
+                    agent: instance.agent,
+                    service: instance.service,
+                    why: why.clone(),
+                    is_reported: false,
+                }));
         }
         report_bridges(engine, &registry).await?;
-        if registry.instances.is_empty() && registry.disabled.is_empty() && registry.receivers.is_empty() {
+        if registry.instances.is_empty()
+            && registry.disabled.is_empty()
+            && registry.receivers.is_empty()
+        {
             return Ok(None);
         }
         let bad = |what: String| command_error("bad_config", what, "see docs/bridges.md");
-        let mut bridges = regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
+        let mut bridges =
+            regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
         bridges.send_webhooks(dir).map_err(bad)?;
         Ok(Some(RunningBridges(bridges)))
     }

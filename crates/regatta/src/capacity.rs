@@ -14,13 +14,23 @@ const MAX_SLOTS: u64 = 8;
 /// The number does not depend on the current load, so a restart does not change it (J11).
 pub(crate) fn validation_slots() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
-    slots_for(cores, available_memory_mb(Path::new("/proc/meminfo"), Path::new("/sys/fs/cgroup/memory.max")))
+    slots_for(
+        cores,
+        available_memory_mb(
+            Path::new("/proc/meminfo"),
+            Path::new("/sys/fs/cgroup/memory.max"),
+        ),
+    )
 }
 
 /// Returns at least 2 if there is more than one core: while one tree is validated, the next one is
 /// merged and set up.
 fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
-    let by_cores = if cores < 2 { 1 } else { (cores / CORES_PER_SLOT).max(2) };
+    let by_cores = if cores < 2 {
+        1
+    } else {
+        (cores / CORES_PER_SLOT).max(2)
+    };
     let by_memory = memory_mb.map_or(MAX_SLOTS, |it| (it / MEMORY_PER_SLOT_MB).max(1));
     by_cores.min(by_memory).min(MAX_SLOTS) as u32
 }
@@ -28,11 +38,22 @@ fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
 /// Returns the machine's memory in MiB, or the limit of our control group if that is less.
 fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
     let total = fs::read_to_string(meminfo).ok().and_then(|it| {
-        let line = it.lines().find_map(|it| it.strip_prefix("MemTotal:"))?.trim().strip_suffix("kB")?.trim().to_owned();
+        let line = it
+            .lines()
+            .find_map(|it| it.strip_prefix("MemTotal:"))?
+            .trim()
+            .strip_suffix("kB")?
+            .trim()
+            .to_owned();
         line.parse::<u64>().ok()
     });
-    let most = fs::read_to_string(group).ok().and_then(|it| it.trim().parse::<u64>().ok());
-    [total.map(|it| it >> 10), most.map(|it| it >> 20)].into_iter().flatten().min()
+    let most = fs::read_to_string(group)
+        .ok()
+        .and_then(|it| it.trim().parse::<u64>().ok());
+    [total.map(|it| it >> 10), most.map(|it| it >> 20)]
+        .into_iter()
+        .flatten()
+        .min()
 }
 
 #[cfg(test)]
@@ -52,7 +73,11 @@ mod tests {
             (16, None, 8),
             (2, Some(500), 1),
         ] {
-            assert_eq!(slots_for(cores, memory), slots, "{cores} cores, {memory:?} MiB");
+            assert_eq!(
+                slots_for(cores, memory),
+                slots,
+                "{cores} cores, {memory:?} MiB"
+            );
         }
     }
 

@@ -16,7 +16,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use regatta_api::view::{VerbAnswer, EventView};
+use regatta_api::view::{EventView, VerbAnswer};
 use regatta_api::{Call, Problem};
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpStream, UnixStream};
@@ -63,21 +63,49 @@ impl Client {
     }
 
     /// Connects to the daemon of a data directory; returns `None` if it is not running.
-    pub(crate) fn find(data_dir: &Path, timeout: Option<Duration>) -> Result<Option<Client>, CommandError> {
+    pub(crate) fn find(
+        data_dir: &Path,
+        timeout: Option<Duration>,
+    ) -> Result<Option<Client>, CommandError> {
         let client = Client::disconnected(data_dir, None, timeout)?;
-        if client.is_up() { client.with_token().map(Some) } else { Ok(None) }
+        if client.is_up() {
+            client.with_token().map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
-    fn disconnected(data_dir: &Path, server: Option<String>, timeout: Option<Duration>) -> Result<Client, CommandError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    fn disconnected(
+        data_dir: &Path,
+        server: Option<String>,
+        timeout: Option<Duration>,
+    ) -> Result<Client, CommandError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         let runtime = runtime.map_err(|it| {
-            command_error("io", format!("could not start the async runtime: {it}"), "close other programs and try again")
+            command_error(
+                "io",
+                format!("could not start the async runtime: {it}"),
+                "close other programs and try again",
+            )
         })?;
-        Ok(Client { runtime, data_dir: DataDir::new(data_dir), server, token: String::new(), timeout, is_read_only: false })
+        Ok(Client {
+            runtime,
+            data_dir: DataDir::new(data_dir),
+            server,
+            token: String::new(),
+            timeout,
+            is_read_only: false,
+        })
     }
 
     /// Connects to another machine's daemon with a token for it.
-    pub(crate) fn remote(server: &str, token: &str, timeout: Duration) -> Result<Client, CommandError> {
+    pub(crate) fn remote(
+        server: &str,
+        token: &str,
+        timeout: Duration,
+    ) -> Result<Client, CommandError> {
         let client = Client::disconnected(Path::new(""), Some(server.to_owned()), Some(timeout))?;
         Ok(client.with_other_token(token.to_owned()))
     }
@@ -96,8 +124,12 @@ impl Client {
     /// holds the socket until it calls exec.
     pub(crate) fn is_up(&self) -> bool {
         let answers = async {
-            let Ok(mut sender) = self.open_connection().await else { return false };
-            let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else { return false };
+            let Ok(mut sender) = self.open_connection().await else {
+                return false;
+            };
+            let Ok(request) = self.request("GET", "/healthz").body(Full::default()) else {
+                return false;
+            };
             sender.send_request(request).await.is_ok()
         };
         self.runtime.block_on(async {
@@ -113,7 +145,8 @@ impl Client {
         let address = match &self.server {
             Some(url) => server_address(url)?,
             None => {
-                if let Ok(stream) = UnixStream::connect(self.data_dir.short_socket()?.path()).await {
+                if let Ok(stream) = UnixStream::connect(self.data_dir.short_socket()?.path()).await
+                {
                     return http_handshake(TokioIo::new(stream)).await;
                 }
                 // A killed daemon leaves its card behind, and another program may have its port by
@@ -121,16 +154,26 @@ impl Client {
                 if !self.data_dir.is_locked()? {
                     return Err(unreachable_error());
                 }
-                daemon::read_daemon_info(&self.data_dir).map(|it| it.address()).ok_or_else(unreachable_error)?
+                daemon::read_daemon_info(&self.data_dir)
+                    .map(|it| it.address())
+                    .ok_or_else(unreachable_error)?
             }
         };
-        let secure = self.server.as_ref().is_some_and(|it| it.starts_with("https://"));
-        let stream = TcpStream::connect(&address).await.map_err(|error| match &self.server {
-            Some(url) => server_unreachable_error(url, &error),
-            None => unreachable_error(),
-        })?;
+        let secure = self
+            .server
+            .as_ref()
+            .is_some_and(|it| it.starts_with("https://"));
+        let stream = TcpStream::connect(&address)
+            .await
+            .map_err(|error| match &self.server {
+                Some(url) => server_unreachable_error(url, &error),
+                None => unreachable_error(),
+            })?;
         if secure {
-            return http_handshake(TokioIo::new(crate::tls_client::connect_tls(&address, stream).await?)).await;
+            return http_handshake(TokioIo::new(
+                crate::tls_client::connect_tls(&address, stream).await?,
+            ))
+            .await;
         }
         http_handshake(TokioIo::new(stream)).await
     }
@@ -142,12 +185,18 @@ impl Client {
             .uri(path)
             .header("host", host)
             .header("authorization", format!("Bearer {}", self.token))
-            .header("x-regatta-person", std::env::var("USER").unwrap_or_else(|_| "operator".into()))
+            .header(
+                "x-regatta-person",
+                std::env::var("USER").unwrap_or_else(|_| "operator".into()),
+            )
     }
 
     /// Returns a client that does not start a daemon which a person has stopped.
     pub(crate) fn read_only(self) -> Client {
-        Client { is_read_only: true, ..self }
+        Client {
+            is_read_only: true,
+            ..self
+        }
     }
 
     /// Returns a client for the same daemon that uses another token.
@@ -164,18 +213,33 @@ impl Client {
     ) -> Result<(u16, Bytes), CommandError> {
         let exchange = async {
             let mut sender = self.open_connection().await?;
-            let request = self.request("POST", path).header("content-type", "application/json");
-            let request = headers.iter().fold(request, |it, (name, value)| it.header(*name, value));
-            let request =
-                request.body(Full::from(body)).map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
-            let response = sender.send_request(request).await.map_err(|_| unreachable_error())?;
+            let request = self
+                .request("POST", path)
+                .header("content-type", "application/json");
+            let request = headers
+                .iter()
+                .fold(request, |it, (name, value)| it.header(*name, value));
+            let request = request
+                .body(Full::from(body))
+                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|_| unreachable_error())?;
             let status = response.status().as_u16();
-            let body = response.into_body().collect().await.map_err(|_| unreachable_error())?.to_bytes();
+            let body = response
+                .into_body()
+                .collect()
+                .await
+                .map_err(|_| unreachable_error())?
+                .to_bytes();
             Ok((status, body))
         };
         self.runtime.block_on(async {
             match self.timeout {
-                Some(timeout) => tokio::time::timeout(timeout, exchange).await.map_err(|_| timeout_error())?,
+                Some(timeout) => tokio::time::timeout(timeout, exchange)
+                    .await
+                    .map_err(|_| timeout_error())?,
                 None => exchange.await,
             }
         })
@@ -183,12 +247,18 @@ impl Client {
 
     /// Performs a call. A call that loses its connection is repeated with the same key, so it takes
     /// effect once.
-    pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<CallReply<T>, CommandError> {
+    pub(crate) fn call<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<CallReply<T>, CommandError> {
         self.call_with(call, true)
     }
 
     /// Performs a call without starting a daemon. Returns `None` if the daemon went away.
-    pub(crate) fn call_while_up<T: DeserializeOwned>(&self, call: &Call) -> Result<Option<CallReply<T>>, CommandError> {
+    pub(crate) fn call_while_up<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<Option<CallReply<T>>, CommandError> {
         match self.call_with(call, false) {
             Ok(got) => Ok(Some(got)),
             Err(CommandError::Problem(it)) if it.code == "unreachable" => Ok(None),
@@ -196,20 +266,30 @@ impl Client {
         }
     }
 
-    fn call_with<T: DeserializeOwned>(&self, call: &Call, restart: bool) -> Result<CallReply<T>, CommandError> {
+    fn call_with<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+        restart: bool,
+    ) -> Result<CallReply<T>, CommandError> {
         parse_answer(&self.send_call(call, restart)?)
     }
 
-    /// Sends a call and returns the answer's text. Not generic, so that it is compiled once and not for each view.
+    /// Sends a call and returns the answer's text. Not generic, so that it is compiled once and not
+    /// for each view.
     fn send_call(&self, call: &Call, restart: bool) -> Result<Bytes, CommandError> {
-        let body = call.to_json().map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        let body = call
+            .to_json()
+            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_idempotency_key();
         let once = async {
             for round in 0.. {
                 match self.send_once(&path, &key, body.clone()).await {
                     Err(CommandError::Problem(it))
-                        if restart && it.code == "unreachable" && round < 3 && self.server.is_none() =>
+                        if restart
+                            && it.code == "unreachable"
+                            && round < 3
+                            && self.server.is_none() =>
                     {
                         // The daemon went away during the call. Another daemon takes over the same
                         // store, unless a person has stopped it.
@@ -230,30 +310,52 @@ impl Client {
         };
         self.runtime.block_on(async {
             match self.timeout {
-                Some(timeout) => tokio::time::timeout(timeout, once).await.map_err(|_| timeout_error())?,
+                Some(timeout) => tokio::time::timeout(timeout, once)
+                    .await
+                    .map_err(|_| timeout_error())?,
                 None => once.await,
             }
         })
     }
 
-    /// Performs a call from within [`Client::stream_events`], whose loop blocks this thread. The call gets
-    /// a thread and a connection of its own.
-    pub(crate) fn call_on_new_thread<T: DeserializeOwned + Send + 'static>(&self, call: Call) -> Result<CallReply<T>, CommandError> {
+    /// Performs a call from within [`Client::stream_events`], whose loop blocks this thread. The
+    /// call gets a thread and a connection of its own.
+    pub(crate) fn call_on_new_thread<T: DeserializeOwned + Send + 'static>(
+        &self,
+        call: Call,
+    ) -> Result<CallReply<T>, CommandError> {
         let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
         let asked = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
-        asked.join().map_err(|_| command_error("bug", "the thread of a call panicked", "please report this"))?
+        asked.join().map_err(|_| {
+            command_error("bug", "the thread of a call panicked", "please report this")
+        })?
     }
 
     async fn send_once(&self, path: &str, key: &str, body: Vec<u8>) -> Result<Bytes, CommandError> {
         let mut sender = self.open_connection().await?;
-        let request =
-            self.request("POST", path).header("content-type", "application/json").header("idempotency-key", key);
-        let request =
-            request.body(Full::from(body)).map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
-        let response = sender.send_request(request).await.map_err(|_| unreachable_error())?;
+        let request = self
+            .request("POST", path)
+            .header("content-type", "application/json")
+            .header("idempotency-key", key);
+        let request = request
+            .body(Full::from(body))
+            .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|_| unreachable_error())?;
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(|_| unreachable_error())?.to_bytes();
-        if status.is_success() { Ok(body) } else { Err(parse_problem(status.as_u16(), &body).into()) }
+        let body = response
+            .into_body()
+            .collect()
+            .await
+            .map_err(|_| unreachable_error())?
+            .to_bytes();
+        if status.is_success() {
+            Ok(body)
+        } else {
+            Err(parse_problem(status.as_u16(), &body).into())
+        }
     }
 
     /// Reads the events after a revision. `each` returns whether to go on. Without `follow`,
@@ -271,10 +373,18 @@ impl Client {
                 .request("GET", &path)
                 .body(Full::default())
                 .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
-            let response = sender.send_request(request).await.map_err(|_| unreachable_error())?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|_| unreachable_error())?;
             let status = response.status();
             if !status.is_success() {
-                let body = response.into_body().collect().await.map_err(|_| unreachable_error())?.to_bytes();
+                let body = response
+                    .into_body()
+                    .collect()
+                    .await
+                    .map_err(|_| unreachable_error())?
+                    .to_bytes();
                 return Err(parse_problem(status.as_u16(), &body).into());
             }
             read_event_stream(response.into_body(), &mut each).await
@@ -282,17 +392,29 @@ impl Client {
     }
 
     /// Reads topics of the live stream until it ends. `each` returns whether to go on.
-    pub(crate) fn stream_live(&self, topics: &str, mut each: impl FnMut(LiveStreamItem) -> bool) -> Result<(), CommandError> {
+    pub(crate) fn stream_live(
+        &self,
+        topics: &str,
+        mut each: impl FnMut(LiveStreamItem) -> bool,
+    ) -> Result<(), CommandError> {
         self.runtime.block_on(async {
             let mut sender = self.open_connection().await?;
             let request = self
                 .request("GET", &format!("/api/v1/live?topics={topics}"))
                 .body(Full::default())
                 .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
-            let response = sender.send_request(request).await.map_err(|_| unreachable_error())?;
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|_| unreachable_error())?;
             let status = response.status();
             if !status.is_success() {
-                let body = response.into_body().collect().await.map_err(|_| unreachable_error())?.to_bytes();
+                let body = response
+                    .into_body()
+                    .collect()
+                    .await
+                    .map_err(|_| unreachable_error())?
+                    .to_bytes();
                 return Err(parse_problem(status.as_u16(), &body).into());
             }
             read_live_stream(response.into_body(), &mut each).await
@@ -307,8 +429,12 @@ impl Client {
 
 /// Parses the answer to a call.
 fn parse_answer<T: DeserializeOwned>(text: &[u8]) -> Result<CallReply<T>, CommandError> {
-    let answer: VerbAnswer<T> = serde_json::from_slice(text).map_err(|error| invalid_answer_error(&error))?;
-    Ok(CallReply { revision: answer.revision, data: answer.data })
+    let answer: VerbAnswer<T> =
+        serde_json::from_slice(text).map_err(|error| invalid_answer_error(&error))?;
+    Ok(CallReply {
+        revision: answer.revision,
+        data: answer.data,
+    })
 }
 
 fn invalid_answer_error(error: &serde_json::Error) -> CommandError {
@@ -341,7 +467,10 @@ pub(crate) enum LiveStreamItem {
     Idle,
 }
 
-async fn read_live_stream(mut body: Incoming, each: &mut impl FnMut(LiveStreamItem) -> bool) -> Result<(), CommandError> {
+async fn read_live_stream(
+    mut body: Incoming,
+    each: &mut impl FnMut(LiveStreamItem) -> bool,
+) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
     loop {
         let frame = tokio::select! {
@@ -369,18 +498,29 @@ async fn read_live_stream(mut body: Incoming, each: &mut impl FnMut(LiveStreamIt
 /// Parses one message of a stream.
 fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
-    let of = |name: &str| text.lines().find_map(|it| it.strip_prefix(name)).map(str::to_owned);
+    let of = |name: &str| {
+        text.lines()
+            .find_map(|it| it.strip_prefix(name))
+            .map(str::to_owned)
+    };
     match of("data: ") {
-        Some(data) => LiveStreamItem::Data { event: of("event: ").unwrap_or_default(), data },
+        Some(data) => LiveStreamItem::Data {
+            event: of("event: ").unwrap_or_default(),
+            data,
+        },
         None => LiveStreamItem::Heartbeat,
     }
 }
 
-async fn read_event_stream(mut body: Incoming, each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>) -> Result<(), CommandError> {
+async fn read_event_stream(
+    mut body: Incoming,
+    each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
+) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
     // The signal is caught from here on, so that a Ctrl-C during the handling of an event is not
     // lost.
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|it| command_error("io", it.to_string(), "try again"))?;
+    let mut interrupt = signal(SignalKind::interrupt())
+        .map_err(|it| command_error("io", it.to_string(), "try again"))?;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
@@ -409,14 +549,19 @@ async fn read_event_stream(mut body: Incoming, each: &mut impl FnMut(EventStream
 
 /// Returns host and port of a daemon's URL.
 fn host_of(url: &str) -> &str {
-    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://")).unwrap_or(url);
+    let rest = url
+        .strip_prefix("https://")
+        .or_else(|| url.strip_prefix("http://"))
+        .unwrap_or(url);
     rest.trim_end_matches('/')
 }
 
 async fn http_handshake<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static>(
     io: T,
 ) -> Result<SendRequest<Full<Bytes>>, CommandError> {
-    let (sender, connection) = http1::handshake(io).await.map_err(|_| unreachable_error())?;
+    let (sender, connection) = http1::handshake(io)
+        .await
+        .map_err(|_| unreachable_error())?;
     tokio::spawn(async move {
         // The sender notices when the connection ends.
         let _ended = connection.await;
@@ -428,8 +573,8 @@ fn parse_problem(status: u16, body: &[u8]) -> Problem {
     let found: Option<Problem> = serde_json::from_slice(body).ok();
     // The daemon's own hint is for callers of its HTTP API.
     if let Some(found) = found.as_ref().filter(|problem| problem.code == "no_token") {
-        let hint =
-            "for another daemon (--server), set REGATTA_TOKEN to the content of the file token in its data directory";
+        let hint = "for another daemon (--server), set REGATTA_TOKEN to the content of the file \
+            token in its data directory";
         return Problem::new(status, "no_token", found.message.clone(), hint);
     }
     found.unwrap_or_else(|| {
@@ -450,7 +595,11 @@ pub(crate) fn daemon_stopped_error() -> CommandError {
 }
 
 fn unreachable_error() -> CommandError {
-    command_error("unreachable", "the daemon cannot be reached", "start it: regatta up, or see what is wrong: regatta doctor")
+    command_error(
+        "unreachable",
+        "the daemon cannot be reached",
+        "start it: regatta up, or see what is wrong: regatta doctor",
+    )
 }
 
 fn server_unreachable_error(server: &str, error: &std::io::Error) -> CommandError {
@@ -473,13 +622,24 @@ fn server_address(server: &str) -> Result<String, CommandError> {
     let authority = uri.as_ref().and_then(hyper::Uri::authority);
     let (Some(authority), Some(default_port)) = (authority, default_port) else {
         let hint = "write it like http://127.0.0.1:7777, as regatta up prints it";
-        return Err(usage_error(format!("{server:?} is not the address of a daemon"), hint));
+        return Err(usage_error(
+            format!("{server:?} is not the address of a daemon"),
+            hint,
+        ));
     };
-    Ok(format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(default_port)))
+    Ok(format!(
+        "{}:{}",
+        authority.host(),
+        authority.port_u16().unwrap_or(default_port)
+    ))
 }
 
 fn timeout_error() -> CommandError {
-    command_error("timed_out", "the command took longer than --timeout allows", "allow more time: --timeout 10m")
+    command_error(
+        "timed_out",
+        "the command took longer than --timeout allows",
+        "allow more time: --timeout 10m",
+    )
 }
 
 /// The longest time that a daemon takes to stop: the grace period of its agents and a little more.
@@ -487,7 +647,8 @@ pub(crate) const MAX_STOP_DURATION: Duration = Duration::from_secs(660);
 
 /// Returns a random key for one request.
 fn new_idempotency_key() -> String {
-    daemon::random_hex(16).unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
+    daemon::random_hex(16)
+        .unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
 }
 
 /// Starts the daemon in the background and waits until it is ready. If several callers try, only
@@ -503,7 +664,8 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .mode(0o600)
         .open(&gate)
         .map_err(|it| place.io_error(&it))?;
-    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive).map_err(|it| place.io_error(&it.into()))?;
+    rustix::fs::flock(&gate, rustix::fs::FlockOperation::LockExclusive)
+        .map_err(|it| place.io_error(&it.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
     // Another caller may have started the daemon, or the previous daemon may still be stopping.
     let patience = Instant::now() + MAX_STOP_DURATION;
@@ -516,11 +678,20 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    let exe = std::env::current_exe()
-        .map_err(|it| command_error("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
     let log = place.log_path();
-    let errors =
-        std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log).map_err(|it| place.io_error(&it))?;
+    let errors = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log)
+        .map_err(|it| place.io_error(&it))?;
     let begins = errors.metadata().map_or(0, |it| it.len());
     let mut child = Command::new(exe)
         .args(["serve", "--json"])
@@ -534,7 +705,11 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         .stderr(errors)
         .spawn()
         .map_err(|it| {
-            command_error("io", format!("could not start the daemon: {it}"), "see what is wrong: regatta doctor")
+            command_error(
+                "io",
+                format!("could not start the daemon: {it}"),
+                "see what is wrong: regatta doctor",
+            )
         })?;
     let mut first = String::new();
     if let Some(stdout) = child.stdout.take() {
@@ -547,10 +722,16 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     // The daemon's last line on standard error is a JSON object with the reason, unless the disk
     // was full.
     let _status = child.wait();
-    Err(last_log_error(&log, begins).unwrap_or_else(|| match place.is_disk_full() {
-        true => place.io_error(&std::io::ErrorKind::StorageFull.into()),
-        false => command_error("io", "the daemon ended before it was ready", format!("see {}", log.display())),
-    }))
+    Err(
+        last_log_error(&log, begins).unwrap_or_else(|| match place.is_disk_full() {
+            true => place.io_error(&std::io::ErrorKind::StorageFull.into()),
+            false => command_error(
+                "io",
+                "the daemon ended before it was ready",
+                format!("see {}", log.display()),
+            ),
+        }),
+    )
 }
 
 /// Returns the last error in the log after the offset `begins`. Earlier errors belong to earlier
@@ -568,10 +749,20 @@ fn last_log_error(log: &Path, begins: u64) -> Option<CommandError> {
     }
     let mut file = std::fs::File::open(log).ok()?;
     let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(begins.max(length.saturating_sub(16 * 1024)))).ok()?;
+    file.seek(SeekFrom::Start(
+        begins.max(length.saturating_sub(16 * 1024)),
+    ))
+    .ok()?;
     let mut text = Vec::new();
     file.read_to_end(&mut text).ok()?;
     let text = String::from_utf8_lossy(&text).into_owned();
-    let found: Envelope = text.lines().rev().find_map(|it| serde_json::from_str(it).ok())?;
-    Some(command_error(&found.error.code, found.error.message, found.error.hint))
+    let found: Envelope = text
+        .lines()
+        .rev()
+        .find_map(|it| serde_json::from_str(it).ok())?;
+    Some(command_error(
+        &found.error.code,
+        found.error.message,
+        found.error.hint,
+    ))
 }

@@ -11,7 +11,7 @@ use clap::{Arg, Command};
 use regatta_api::{Call, input, team};
 use serde_json::Value;
 
-use crate::client::{Client, CallReply};
+use crate::client::{CallReply, Client};
 use crate::command_line::{self, INTERNAL_COMMANDS};
 use crate::output::first_line;
 
@@ -45,13 +45,30 @@ pub(crate) struct Candidate {
 /// Which ids an argument accepts: the command's path, the argument, and the kinds of ids. An empty
 /// path matches every command. The first matching row applies.
 const ARGUMENT_ID_KINDS: &[(&str, &str, &[IdKind])] = &[
-    ("show", "id", &[IdKind::Tasks, IdKind::Attempts, IdKind::Missions, IdKind::Agents]),
+    (
+        "show",
+        "id",
+        &[
+            IdKind::Tasks,
+            IdKind::Attempts,
+            IdKind::Missions,
+            IdKind::Agents,
+        ],
+    ),
     ("why", "id", &[IdKind::Tasks, IdKind::Inbox, IdKind::Agents]),
     ("graph", "id", &[IdKind::Tasks, IdKind::Missions]),
     ("logs", "id", &[IdKind::Tasks, IdKind::Attempts]),
-    ("stop", "id", &[IdKind::Tasks, IdKind::Missions, IdKind::Agents]),
+    (
+        "stop",
+        "id",
+        &[IdKind::Tasks, IdKind::Missions, IdKind::Agents],
+    ),
     ("pause", "id", &[IdKind::Tasks, IdKind::Agents]),
-    ("resume", "ids", &[IdKind::Tasks, IdKind::Missions, IdKind::Agents]),
+    (
+        "resume",
+        "ids",
+        &[IdKind::Tasks, IdKind::Missions, IdKind::Agents],
+    ),
     ("tell", "id", &[IdKind::Tasks, IdKind::Agents]),
     ("answer", "id", &[IdKind::Inbox]),
     ("allow", "id", &[IdKind::Inbox]),
@@ -92,12 +109,24 @@ pub(crate) fn complete_line(
     words: &[String],
     list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
 ) -> Vec<Candidate> {
-    let Some((current, before)) = words.split_last() else { return vec![] };
-    let mut at = LinePosition { command, path: String::new(), positionals: 0, value_of: None, is_after_double_dash: false };
-    before.iter().for_each(|word| at.consume_word(command, word));
+    let Some((current, before)) = words.split_last() else {
+        return vec![];
+    };
+    let mut at = LinePosition {
+        command,
+        path: String::new(),
+        positionals: 0,
+        value_of: None,
+        is_after_double_dash: false,
+    };
+    before
+        .iter()
+        .for_each(|word| at.consume_word(command, word));
     let mut found = match at.value_of {
         Some(option) => value_candidates(option, &at.path, current, list),
-        None if current.starts_with('-') && !at.is_after_double_dash => option_candidates(&at, command),
+        None if current.starts_with('-') && !at.is_after_double_dash => {
+            option_candidates(&at, command)
+        }
         None => at.candidates_for_next_word(current, list),
     };
     found.retain(|candidate| candidate.word.starts_with(current.as_str()));
@@ -127,8 +156,16 @@ impl<'a> LinePosition<'a> {
         } else if word.starts_with('-') && word.len() > 1 && !self.is_after_double_dash {
             let option = find_option(self.command, word).or_else(|| find_option(root, word));
             self.value_of = option.filter(|arg| takes_value(arg) && !word.contains('='));
-        } else if let Some(below) = self.command.find_subcommand(word).filter(|_| self.positionals == 0) {
-            self.path = if self.path.is_empty() { word.to_owned() } else { format!("{} {word}", self.path) };
+        } else if let Some(below) = self
+            .command
+            .find_subcommand(word)
+            .filter(|_| self.positionals == 0)
+        {
+            self.path = if self.path.is_empty() {
+                word.to_owned()
+            } else {
+                format!("{} {word}", self.path)
+            };
             self.command = below;
         } else {
             self.positionals += 1;
@@ -136,15 +173,27 @@ impl<'a> LinePosition<'a> {
     }
 
     /// Returns the subcommands and the values of the next positional argument.
-    fn candidates_for_next_word(&self, current: &str, list: &mut dyn FnMut(IdKind) -> Vec<Candidate>) -> Vec<Candidate> {
+    fn candidates_for_next_word(
+        &self,
+        current: &str,
+        list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
+    ) -> Vec<Candidate> {
         let mut found = Vec::new();
         if self.positionals == 0 && !self.is_after_double_dash {
-            let commands = self.command.get_subcommands().filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()));
+            let commands = self
+                .command
+                .get_subcommands()
+                .filter(|below| !INTERNAL_COMMANDS.contains(&below.get_name()));
             found.extend(commands.map(|below| candidate(below.get_name(), below.get_about())));
         }
         let mut positionals = self.command.get_positionals();
-        let many = |arg: &&Arg| arg.get_num_args().is_some_and(|range| range.max_values() > 1);
-        let next = positionals.nth(self.positionals).or_else(|| self.command.get_positionals().last().filter(many));
+        let many = |arg: &&Arg| {
+            arg.get_num_args()
+                .is_some_and(|range| range.max_values() > 1)
+        };
+        let next = positionals
+            .nth(self.positionals)
+            .or_else(|| self.command.get_positionals().last().filter(many));
         if let Some(arg) = next.filter(|arg| !arg.is_hide_set()) {
             found.extend(value_candidates(arg, &self.path, current, list));
         }
@@ -154,7 +203,10 @@ impl<'a> LinePosition<'a> {
 
 /// Returns true if an option needs a value.
 fn takes_value(arg: &Arg) -> bool {
-    arg.get_num_args().map_or(arg.get_action().takes_values(), |range| range.takes_values())
+    arg.get_num_args()
+        .map_or(arg.get_action().takes_values(), |range| {
+            range.takes_values()
+        })
 }
 
 /// Returns the option that `word` names: `--long`, `--long=value`, or a group of short options of
@@ -163,11 +215,15 @@ fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     match word.strip_prefix("--") {
         Some(long) => {
             let name = long.split('=').next().unwrap_or(long);
-            command.get_arguments().find(|arg| arg.get_long() == Some(name))
+            command
+                .get_arguments()
+                .find(|arg| arg.get_long() == Some(name))
         }
         None => {
             let letter = word.chars().last()?;
-            command.get_arguments().find(|arg| arg.get_short() == Some(letter))
+            command
+                .get_arguments()
+                .find(|arg| arg.get_short() == Some(letter))
         }
     }
 }
@@ -178,7 +234,10 @@ fn option_candidates(at: &LinePosition<'_>, root: &Command) -> Vec<Candidate> {
     let global = root.get_arguments().filter(|arg| arg.is_global_set());
     let mut found: Vec<Candidate> = Vec::new();
     for arg in own.chain(global) {
-        let word = arg.get_long().map(|long| format!("--{long}")).unwrap_or_default();
+        let word = arg
+            .get_long()
+            .map(|long| format!("--{long}"))
+            .unwrap_or_default();
         if !word.is_empty() && found.iter().all(|known| known.word != word) {
             found.push(candidate(&word, arg.get_help()));
         }
@@ -188,35 +247,63 @@ fn option_candidates(at: &LinePosition<'_>, root: &Command) -> Vec<Candidate> {
 
 /// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids.
 /// After a comma the next item of a list is completed.
-fn value_candidates(arg: &Arg, path: &str, current: &str, list: &mut dyn FnMut(IdKind) -> Vec<Candidate>) -> Vec<Candidate> {
+fn value_candidates(
+    arg: &Arg,
+    path: &str,
+    current: &str,
+    list: &mut dyn FnMut(IdKind) -> Vec<Candidate>,
+) -> Vec<Candidate> {
     let own = arg.get_possible_values();
-    let mut found: Vec<Candidate> = own.iter().map(|value| candidate(value.get_name(), value.get_help())).collect();
+    let mut found: Vec<Candidate> = own
+        .iter()
+        .map(|value| candidate(value.get_name(), value.get_help()))
+        .collect();
     if found.is_empty() {
         let fits = |(of, id, _): &&(&str, &str, &[IdKind])| {
-            *id == arg.get_id().as_str() && (of.is_empty() || path == *of || path.starts_with(&format!("{of} ")))
+            *id == arg.get_id().as_str()
+                && (of.is_empty() || path == *of || path.starts_with(&format!("{of} ")))
         };
-        let kinds = ARGUMENT_ID_KINDS.iter().find(fits).map_or(&[][..], |(_, _, kinds)| kinds);
+        let kinds = ARGUMENT_ID_KINDS
+            .iter()
+            .find(fits)
+            .map_or(&[][..], |(_, _, kinds)| kinds);
         found.extend(kinds.iter().flat_map(|kind| list(*kind)));
     }
     if arg.get_value_delimiter().is_some()
         && let Some((given, _)) = current.rsplit_once(',')
     {
-        found.iter_mut().for_each(|candidate| candidate.word = format!("{given},{}", candidate.word));
+        found
+            .iter_mut()
+            .for_each(|candidate| candidate.word = format!("{given},{}", candidate.word));
     }
     found
 }
 
 fn candidate(word: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
     let help = help.map(ToString::to_string).unwrap_or_default();
-    Candidate { word: word.to_owned(), help: first_line(help.lines().next().unwrap_or_default()) }
+    Candidate {
+        word: word.to_owned(),
+        help: first_line(help.lines().next().unwrap_or_default()),
+    }
 }
 
 /// Returns the output of `regatta complete` for a line.
 pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
-    let client = Client::find(data_dir, Some(IDS_TIMEOUT)).ok().flatten().map(Client::read_only);
-    let mut list = |kind: IdKind| client.as_ref().map(|client| fetch_ids(client, kind)).unwrap_or_default();
+    let client = Client::find(data_dir, Some(IDS_TIMEOUT))
+        .ok()
+        .flatten()
+        .map(Client::read_only);
+    let mut list = |kind: IdKind| {
+        client
+            .as_ref()
+            .map(|client| fetch_ids(client, kind))
+            .unwrap_or_default()
+    };
     let found = complete_line(&command_line::clap_command(), words, &mut list);
-    found.iter().map(|candidate| format!("{}\t{}\n", candidate.word, candidate.help)).collect()
+    found
+        .iter()
+        .map(|candidate| format!("{}\t{}\n", candidate.word, candidate.help))
+        .collect()
 }
 
 /// Asks the daemon for ids. Returns an empty list if the daemon does not answer.
@@ -229,36 +316,72 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
         got.ok().and_then(|got| rows(&got.data)).unwrap_or_default()
     };
     let (nothing, every) = (input::EmptyInput {}, input::ProjectFilter { project: None });
-    let open = input::TaskList { project: None, mission: None, status: vec![], all: false, limit: 0 };
+    let open = input::TaskList {
+        project: None,
+        mission: None,
+        status: vec![],
+        all: false,
+        limit: 0,
+    };
     let (found, keys, helps): (Vec<Value>, &[&str], &[&str]) = match kind {
         IdKind::Tasks => (all(Call::TaskList(open)), &["id"], &["subject"]),
         IdKind::Agents => (all(Call::AgentList(nothing)), &["name"], &["state"]),
         IdKind::Missions => (all(Call::MissionList(every)), &["id"], &["title"]),
-        IdKind::Teams => (all(Call::TeamList(team::TeamFilter { deleted: false })), &["team"], &["said"]),
+        IdKind::Teams => (
+            all(Call::TeamList(team::TeamFilter { deleted: false })),
+            &["team"],
+            &["said"],
+        ),
         IdKind::Projects => (all(Call::ProjectList(nothing)), &["name"], &["path"]),
         IdKind::Hooks => (all(Call::HookList(nothing)), &["id"], &["says"]),
         IdKind::Inbox => (all(Call::InboxList(every)), &["id"], &["title"]),
         IdKind::Claims => (all(Call::ClaimList(nothing)), &["claim"], &["memo"]),
         IdKind::Runners => (all(Call::RunnerList(nothing)), &["name"], &["state"]),
-        IdKind::Conversations => {
-            (all(Call::ConversationList(input::ConversationFilter { project: None, all: false })), &["id"], &["title"])
-        }
+        IdKind::Conversations => (
+            all(Call::ConversationList(input::ConversationFilter {
+                project: None,
+                all: false,
+            })),
+            &["id"],
+            &["title"],
+        ),
         IdKind::Rules => (all(Call::PolicyList(nothing)), &["id"], &["says"]),
         IdKind::Attempts => {
             let tasks = all(Call::TaskList(open));
-            (tasks.into_iter().filter(|task| task["attempt"].is_string()).collect(), &["attempt"], &["subject"])
+            (
+                tasks
+                    .into_iter()
+                    .filter(|task| task["attempt"].is_string())
+                    .collect(),
+                &["attempt"],
+                &["subject"],
+            )
         }
     };
-    let text = |row: &Value, names: &[&str]| names.iter().find_map(|name| text_field(row, name)).unwrap_or_default();
-    let rows = found.iter().map(|row| Candidate { word: text(row, keys), help: first_line(&text(row, helps)) });
-    rows.filter(|candidate| !candidate.word.is_empty()).collect()
+    let text = |row: &Value, names: &[&str]| {
+        names
+            .iter()
+            .find_map(|name| text_field(row, name))
+            .unwrap_or_default()
+    };
+    let rows = found.iter().map(|row| Candidate {
+        word: text(row, keys),
+        help: first_line(&text(row, helps)),
+    });
+    rows.filter(|candidate| !candidate.word.is_empty())
+        .collect()
 }
 
 /// Returns a text field of a row. Some rows wrap their record in an object, so the field is
 /// searched one level down too.
 fn text_field(row: &Value, name: &str) -> Option<String> {
     let own = row[name].as_str().map(str::to_owned);
-    let inner = || row.as_object()?.values().filter(|value| value.is_object()).find_map(|value| value[name].as_str());
+    let inner = || {
+        row.as_object()?
+            .values()
+            .filter(|value| value.is_object())
+            .find_map(|value| value[name].as_str())
+    };
     own.or_else(|| inner().map(str::to_owned))
 }
 
@@ -315,7 +438,10 @@ mod tests {
                 IdKind::Conversations => "V3",
                 IdKind::Rules => "R3",
             };
-            vec![Candidate { word: word.to_owned(), help: String::new() }]
+            vec![Candidate {
+                word: word.to_owned(),
+                help: String::new(),
+            }]
         };
         let found = complete_line(&command_line::clap_command(), &words, &mut list);
         found.into_iter().map(|candidate| candidate.word).collect()
@@ -368,7 +494,9 @@ mod tests {
         for (path, id, _) in ARGUMENT_ID_KINDS {
             let mut at = &root;
             for word in path.split(' ').filter(|word| !word.is_empty()) {
-                at = at.find_subcommand(word).unwrap_or_else(|| panic!("there is no command {path}"));
+                at = at
+                    .find_subcommand(word)
+                    .unwrap_or_else(|| panic!("there is no command {path}"));
             }
             assert!(has(at, id), "{path} {id}");
         }

@@ -14,7 +14,7 @@ use regatta_engine::ports::agents::Agents;
 use regatta_engine::ports::git::Git;
 use regatta_engine::ports::store::UnreadableRow;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Ports, RedactFn, EngineSettings, ToolServer};
+use regatta_engine::{EngineSettings, Ports, RedactFn, ToolServer};
 use regatta_git::GitAdapter;
 use regatta_store::SqliteStore;
 
@@ -27,12 +27,21 @@ pub(crate) const STORE_FILE: &str = "regatta.db";
 pub(crate) const SOCKET_FILE: &str = "daemon.sock";
 
 /// Opens the ports of the engine, and returns them with the engine's settings.
-pub(crate) fn open_ports(data_dir: &Path, tools: ToolServer) -> Result<(Ports, EngineSettings), CommandError> {
-    let exe = std::env::current_exe()
-        .map_err(|it| command_error("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
+pub(crate) fn open_ports(
+    data_dir: &Path,
+    tools: ToolServer,
+) -> Result<(Ports, EngineSettings), CommandError> {
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
     check_store_not_lost(data_dir)?;
     let store = SqliteStore::open(&data_dir.join(STORE_FILE)).map_err(store_error)?;
-    let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_relay(&tools.url, data_dir.join(SOCKET_FILE));
+    let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
+        .with_relay(&tools.url, data_dir.join(SOCKET_FILE));
     // This daemon runs no check yet, so every directory of a check belongs to an earlier daemon.
     if let Err(error) = agents.sweep_checks() {
         tracing::warn!("could not remove the directories of earlier checks: {error}");
@@ -58,11 +67,15 @@ pub(crate) fn open_ports(data_dir: &Path, tools: ToolServer) -> Result<(Ports, E
 }
 
 /// Variables by which an agent's program finds its login and its tools.
-pub(crate) const ATTEMPT_VARIABLES: [&str; 5] = ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
+pub(crate) const ATTEMPT_VARIABLES: [&str; 5] =
+    ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
 
 /// Returns these variables of the user's environment. Programs get no other variable of it (S3).
 pub(crate) fn attempt_env() -> Vec<(String, String)> {
-    ATTEMPT_VARIABLES.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))).collect()
+    ATTEMPT_VARIABLES
+        .iter()
+        .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?)))
+        .collect()
 }
 
 /// The adapters for version control and for programs.
@@ -70,10 +83,16 @@ pub(crate) type RunnerAdapters = (Arc<dyn Git>, Arc<dyn Agents>);
 
 /// Returns the adapters of a runner.
 pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, CommandError> {
-    let exe = std::env::current_exe()
-        .map_err(|it| command_error("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
     let fence = Duration::from_millis(regatta_core::runner::SELF_FENCE_TIMEOUT_MS);
-    let agents = AgentsAdapter::new(data_dir.to_owned(), exe).with_contact_deadline(data_dir.join(CONTACT_FILE), fence);
+    let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
+        .with_contact_deadline(data_dir.join(CONTACT_FILE), fence);
     Ok((Arc::new(git_adapter(data_dir)), Arc::new(agents)))
 }
 
@@ -83,14 +102,22 @@ const CONTACT_FILE: &str = "leash";
 /// Writes the contact file after contact with the daemon, so that the programs of this runner
 /// keep running.
 pub(crate) fn record_contact(data_dir: &Path) {
-    if let Err(error) = regatta_agents::contact_deadline::record_contact(&data_dir.join(CONTACT_FILE)) {
-        tracing::error!("could not write the contact file, so the programs of this runner will be stopped: {error}");
+    if let Err(error) =
+        regatta_agents::contact_deadline::record_contact(&data_dir.join(CONTACT_FILE))
+    {
+        tracing::error!(
+            "could not write the contact file, so the programs of this runner will be stopped: \
+            {error}"
+        );
     }
 }
 
 /// Returns the command with which a person resumes a session of an agent's program in a terminal,
 /// if it is known.
-pub(crate) fn resume_command(agent: &regatta_core::agent::Agent, session: &str) -> Option<Vec<String>> {
+pub(crate) fn resume_command(
+    agent: &regatta_core::agent::Agent,
+    session: &str,
+) -> Option<Vec<String>> {
     regatta_agents::presets::preset_of_agent(agent)?.resume_command(session)
 }
 
@@ -104,17 +131,26 @@ pub(crate) fn agent_home(data_dir: &Path, agent: &regatta_core::ids::AgentName) 
 fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
     let store = data_dir.join(STORE_FILE);
     let has = |folder: &str, end: &str| {
-        let entries = std::fs::read_dir(data_dir.join(folder)).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).any(|name| name.ends_with(end))
+        let entries = std::fs::read_dir(data_dir.join(folder))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .any(|name| name.ends_with(end))
     };
     if store.exists() || !(has("vaults", ".git") || has("workspaces", "")) {
         return Ok(());
     }
     Err(command_error(
         "store_behind",
-        format!("the store {} is missing, but the vaults and workspaces of its fleet exist", store.display()),
         format!(
-            "restore the file together with its log, or restore a backup: regatta restore FILE; to start over, move {} away",
+            "the store {} is missing, but the vaults and workspaces of its fleet exist",
+            store.display()
+        ),
+        format!(
+            "restore the file together with its log, or restore a backup: regatta restore FILE; \
+            to start over, move {} away",
             data_dir.display()
         ),
     ))
@@ -122,12 +158,17 @@ fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
 
 /// Returns the attempts that have records in this data directory.
 pub(crate) fn recorded_attempts(data_dir: &Path) -> Vec<AttemptId> {
-    let entries = std::fs::read_dir(data_dir.join("attempts")).into_iter().flatten().flatten();
-    entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+    let entries = std::fs::read_dir(data_dir.join("attempts"))
+        .into_iter()
+        .flatten()
+        .flatten();
+    entries
+        .filter_map(|it| it.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
-/// How long the journals of ended attempts are kept. [`COMPRESS_JOURNALS_AFTER`] is the age at which they are
-/// compressed.
+/// How long the journals of ended attempts are kept. [`COMPRESS_JOURNALS_AFTER`] is the age at
+/// which they are compressed.
 const RECORD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 const COMPRESS_JOURNALS_AFTER: Duration = Duration::from_secs(24 * 3600);
 
@@ -135,7 +176,10 @@ const COMPRESS_JOURNALS_AFTER: Duration = Duration::from_secs(24 * 3600);
 /// it nothing is removed.
 pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
     let date = regatta_engine::retention_date(data_dir, &MachineClock);
-    date.inspect_err(|error| tracing::warn!("could not store the retention date, so no old data is removed: {error}")).ok()
+    date.inspect_err(|error| {
+        tracing::warn!("could not store the retention date, so no old data is removed: {error}")
+    })
+    .ok()
 }
 
 /// Removes old data of ended attempts, and old records of commands.
@@ -148,7 +192,11 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
     match agents.prune(RECORD_RETENTION, COMPRESS_JOURNALS_AFTER, today) {
         Ok(it) if it.compressed.is_empty() && it.removed.is_empty() => {}
-        Ok(it) => tracing::info!("compressed {} journals and removed {}", it.compressed.len(), it.removed.len()),
+        Ok(it) => tracing::info!(
+            "compressed {} journals and removed {}",
+            it.compressed.len(),
+            it.removed.len()
+        ),
         Err(error) => tracing::warn!("could not remove old journals: {error}"),
     }
     if !settled {
@@ -175,7 +223,10 @@ pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
         Some(version) => format!("{} {version}", it.mechanism),
         None => it.mechanism.to_string(),
     };
-    found.iter().map(|it| (name(it), it.problem.clone())).collect()
+    found
+        .iter()
+        .map(|it| (name(it), it.problem.clone()))
+        .collect()
 }
 
 /// Returns version control without a daemon, for reading.
@@ -184,9 +235,16 @@ pub(crate) fn git_adapter(data_dir: &Path) -> impl regatta_engine::ports::git::G
 }
 
 /// Returns the adapter for programs without a daemon: to test an agent, and to read journals.
-pub(crate) fn agents_adapter(data_dir: &Path) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
-    let exe = std::env::current_exe()
-        .map_err(|it| command_error("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
+pub(crate) fn agents_adapter(
+    data_dir: &Path,
+) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
@@ -197,8 +255,13 @@ pub(crate) fn agents_adapter_with_contact_deadline(
     leash: PathBuf,
     most: Duration,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
-    let exe = std::env::current_exe()
-        .map_err(|it| command_error("io", format!("could not find the path of this program: {it}"), "call regatta by its full path"))?;
+    let exe = std::env::current_exe().map_err(|it| {
+        command_error(
+            "io",
+            format!("could not find the path of this program: {it}"),
+            "call regatta by its full path",
+        )
+    })?;
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe).with_contact_deadline(leash, most))
 }
 
@@ -214,8 +277,12 @@ pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
 
 /// Ends every shim of a data directory, together with its program.
 pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
-    let own = running_shims().map_err(|error| error.to_string())?.into_iter();
-    let own: Vec<RunningShim> = own.filter(|shim| shim.data_dir() == Some(data_dir)).collect();
+    let own = running_shims()
+        .map_err(|error| error.to_string())?
+        .into_iter();
+    let own: Vec<RunningShim> = own
+        .filter(|shim| shim.data_dir() == Some(data_dir))
+        .collect();
     for shim in &own {
         shim.end().map_err(|error| error.to_string())?;
     }
@@ -230,10 +297,16 @@ pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     let mut done = Vec::new();
     let trials = crate::agent_test_dirs::sweep_abandoned(data_dir)?;
     if trials > 0 {
-        done.push(format!("removed the directories of {trials} interrupted agent tests"));
+        done.push(format!(
+            "removed the directories of {trials} interrupted agent tests"
+        ));
     }
     for shim in running_shims()?.iter().filter(|shim| shim.is_abandoned()) {
-        let what = format!("the shim {} of the deleted directory {}", shim.pid(), shim.run_dir().display());
+        let what = format!(
+            "the shim {} of the deleted directory {}",
+            shim.pid(),
+            shim.run_dir().display()
+        );
         match shim.end() {
             Ok(()) => done.push(format!("ended {what}")),
             Err(error) => done.push(format!("could not end {what}: {error}")),
@@ -253,20 +326,37 @@ pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> boo
         Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),
         Err(error) => tracing::warn!("could not remove leftovers of earlier processes: {error}"),
     }
-    for shim in running_shims().into_iter().flatten().filter(|shim| shim.data_dir() == Some(data_dir)) {
-        let attempt = shim.run_dir().file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-        let Some(attempt) = attempt.filter(|attempt| !is_live(*attempt)) else { continue };
+    for shim in running_shims()
+        .into_iter()
+        .flatten()
+        .filter(|shim| shim.data_dir() == Some(data_dir))
+    {
+        let attempt = shim
+            .run_dir()
+            .file_name()
+            .and_then(|name| name.to_str())
+            .and_then(|name| name.parse().ok());
+        let Some(attempt) = attempt.filter(|attempt| !is_live(*attempt)) else {
+            continue;
+        };
         match shim.end() {
-            Ok(()) => tracing::warn!(%attempt, "stopped the program of an attempt that the board does not know"),
+            Ok(()) => {
+                tracing::warn!(%attempt, "stopped the program of an attempt that the board does \
+                    not know")
+            }
             Err(error) => {
-                tracing::error!(%attempt, "could not stop the program of an attempt that the board does not know: {error}")
+                tracing::error!(%attempt, "could not stop the program of an attempt that the \
+                    board does not know: {error}")
             }
         }
     }
 }
 
 /// Restores a copy of a store, and returns its rows that cannot be read. The daemon must be down.
-pub(crate) fn restore_store(from: &Path, data_dir: &Path) -> Result<Vec<UnreadableRow>, CommandError> {
+pub(crate) fn restore_store(
+    from: &Path,
+    data_dir: &Path,
+) -> Result<Vec<UnreadableRow>, CommandError> {
     regatta_store::restore(from, &data_dir.join(STORE_FILE)).map_err(store_error)
 }
 

@@ -13,19 +13,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use regatta_engine::{Engine, ToolServer};
-use regatta_server::tokens::TokenStore;
 use regatta_server::otlp::TraceCollector;
-use regatta_server::{ServerConfig, ShutdownCause, PublicListener};
+use regatta_server::tokens::TokenStore;
+use regatta_server::{PublicListener, ServerConfig, ShutdownCause};
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::ListenArgs;
+use crate::composition;
 use crate::listen_address::{self, BoundListeners};
-use crate::output::{CommandError, Output, CommandResult, command_error};
+use crate::output::{CommandError, CommandResult, Output, command_error};
 use crate::project_files::ProjectFiles;
 use crate::settings;
-use crate::composition;
 
 /// A data directory, with the names of the files in it.
 #[derive(Clone, Debug)]
@@ -70,7 +70,10 @@ pub(crate) struct RecoveredWork {
 impl DaemonInfo {
     /// Returns host and port of the daemon.
     pub(crate) fn address(&self) -> String {
-        self.url.trim_start_matches("http://").trim_end_matches('/').to_owned()
+        self.url
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .to_owned()
     }
 }
 
@@ -89,12 +92,18 @@ impl ShortPath {
 
 impl DataDir {
     pub(crate) fn new(dir: &Path) -> DataDir {
-        DataDir { path: dir.to_owned() }
+        DataDir {
+            path: dir.to_owned(),
+        }
     }
 
     /// Creates the directory with access for its owner only.
     pub(crate) fn create(&self) -> Result<(), CommandError> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(|it| self.io_error(&it))?;
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .map_err(|it| self.io_error(&it))?;
         std::fs::create_dir_all(self.path.join("logs")).map_err(|it| self.io_error(&it))
     }
 
@@ -128,7 +137,11 @@ impl DataDir {
     /// data directory does not exist.
     pub(crate) fn record_stopped(&self, is_stopped: bool) -> std::io::Result<()> {
         let file = self.stopped_path();
-        let noted = if is_stopped { std::fs::write(file, "") } else { std::fs::remove_file(file) };
+        let noted = if is_stopped {
+            std::fs::write(file, "")
+        } else {
+            std::fs::remove_file(file)
+        };
         match noted {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -144,7 +157,10 @@ impl DataDir {
         }
         use std::os::fd::AsRawFd;
         let dir = File::open(&self.path).map_err(|it| self.io_error(&it))?;
-        Ok(ShortPath { path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())), _dir: Some(dir) })
+        Ok(ShortPath {
+            path: PathBuf::from(format!("/proc/self/fd/{}/daemon.sock", dir.as_raw_fd())),
+            _dir: Some(dir),
+        })
     }
 
     /// Returns whether a daemon uses the directory. A daemon holds the lock as long as it lives.
@@ -165,18 +181,24 @@ impl DataDir {
     /// directory. If that cannot be found out, the answer is yes.
     pub(crate) fn is_supervised(&self) -> bool {
         let is_free = |name: &str| match File::open(self.path.join(name)) {
-            Ok(lock) => rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok(),
+            Ok(lock) => {
+                rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_ok()
+            }
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
         // `regatta agent test` manages the programs of its data directory with a file `leash`
         // beside the directory.
-        let on_leash = self.path.parent().is_some_and(|place| place.join("leash").exists());
+        let on_leash = self
+            .path
+            .parent()
+            .is_some_and(|place| place.join("leash").exists());
         on_leash || !is_free("daemon.lock") || !is_free("runner.lock")
     }
 
     /// Returns whether the disk of the directory is full.
     pub(crate) fn is_disk_full(&self) -> bool {
-        rustix::fs::statvfs(&self.path).is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
+        rustix::fs::statvfs(&self.path)
+            .is_ok_and(|it| it.f_bavail.saturating_mul(it.f_frsize) < 64 * 1024)
     }
 
     /// Returns the error for an I/O error in the data directory.
@@ -193,15 +215,23 @@ impl DataDir {
                 "is on a read-only file system",
                 "set REGATTA_DATA_DIR to a directory that you can write",
             ),
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                ("disk_full", "has no room left", "free some space on that disk and try again; nothing was lost")
-            }
-            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => {
-                ("bad_config", "is not a directory", "set REGATTA_DATA_DIR to a directory")
-            }
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => (
+                "disk_full",
+                "has no room left",
+                "free some space on that disk and try again; nothing was lost",
+            ),
+            std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => (
+                "bad_config",
+                "is not a directory",
+                "set REGATTA_DATA_DIR to a directory",
+            ),
             _ => ("io", "cannot be used", "see what is wrong: regatta doctor"),
         };
-        command_error(code, format!("the data directory {dir} {what}: {error}"), hint)
+        command_error(
+            code,
+            format!("the data directory {dir} {what}: {error}"),
+            hint,
+        )
     }
 }
 
@@ -218,8 +248,12 @@ pub(crate) fn read_token(place: &DataDir) -> Result<String, CommandError> {
         Ok(token) => Ok(token.trim().to_owned()),
         Err(error) => Err(command_error(
             "no_token",
-            format!("could not read the token in {}: {error}", place.token_path().display()),
-            "the daemon creates it at its first start: regatta up; for another daemon (--server), set REGATTA_TOKEN",
+            format!(
+                "could not read the token in {}: {error}",
+                place.token_path().display()
+            ),
+            "the daemon creates it at its first start: regatta up; for another daemon (--server), \
+            set REGATTA_TOKEN",
         )),
     }
 }
@@ -236,9 +270,14 @@ pub(crate) fn wait_for_exit(process: &OwnedFd, patience: Duration) {
     let deadline = Instant::now() + patience;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left =
-            rustix::event::Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [rustix::event::PollFd::new(process, rustix::event::PollFlags::IN)];
+        let left = rustix::event::Timespec {
+            tv_sec: left.as_secs().cast_signed(),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let mut fds = [rustix::event::PollFd::new(
+            process,
+            rustix::event::PollFlags::IN,
+        )];
         match rustix::event::poll(&mut fds, Some(&left)) {
             Err(rustix::io::Errno::INTR) => {}
             _ => return,
@@ -254,7 +293,12 @@ pub(crate) fn read_daemon_info(place: &DataDir) -> Option<DaemonInfo> {
 /// Writes a file completely or not at all, readable by its owner only (D8).
 pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .mode(0o600)
+        .open(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
@@ -269,7 +313,8 @@ fn load_or_create_token(place: &DataDir) -> Result<String, CommandError> {
         return Ok(token);
     }
     let token = random_hex(32).map_err(|it| place.io_error(&it))?;
-    write_atomically(&place.token_path(), &format!("{token}\n")).map_err(|it| place.io_error(&it))?;
+    write_atomically(&place.token_path(), &format!("{token}\n"))
+        .map_err(|it| place.io_error(&it))?;
     Ok(token)
 }
 
@@ -314,25 +359,46 @@ fn lock_data_dir(place: &DataDir) -> Result<File, CommandError> {
 pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> CommandResult {
     let place = DataDir::new(data_dir);
     place.create()?;
-    let _lock = lock_data_dir(&place)?; // declared first, so it is released last, when everything else is closed
+    // declared first, so it is released last, when everything else is closed
+    let _lock = lock_data_dir(&place)?;
     // The card of a killed daemon names an address that no daemon has any more.
     let unclean = place.info_path().exists();
     let _absent = std::fs::remove_file(place.info_path());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
     let runtime = runtime.map_err(|it| {
-        command_error("io", format!("could not start the async runtime: {it}"), "close other programs and try again")
+        command_error(
+            "io",
+            format!("could not start the async runtime: {it}"),
+            "close other programs and try again",
+        )
     })?;
     // Transparent huge pages would waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
     let keyring = TokenStore::open(&place.path, load_or_create_token(&place)?).map_err(|it| {
-        let what = format!("could not read the tokens in {}: {it}", place.path.display());
-        command_error("bad_config", what, "fix tokens.json, or move it away, which revokes every token in it")
+        let what = format!(
+            "could not read the tokens in {}: {it}",
+            place.path.display()
+        );
+        command_error(
+            "bad_config",
+            what,
+            "fix tokens.json, or move it away, which revokes every token in it",
+        )
     })?;
     // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
     // until the server runs.
-    let BoundListeners { tcp, public_listener: outside } = runtime.block_on(listen_address::bind(&place, &wished))?;
-    let traces = TraceCollector::from_env(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
-        .map_err(|it| command_error("bad_config", it, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT"))?;
+    let BoundListeners {
+        tcp,
+        public_listener: outside,
+    } = runtime.block_on(listen_address::bind(&place, &wished))?;
+    let traces =
+        TraceCollector::from_env(|name| std::env::var(name).ok().filter(|it| !it.is_empty()))
+            .map_err(|it| {
+                command_error("bad_config", it, "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT")
+            })?;
     let address = tcp.local_addr().map_err(|it| place.io_error(&it))?;
     let mint = keyring.minter().clone();
     let of_firings = mint.clone();
@@ -347,11 +413,15 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         other => command_error("io", other.to_string(), "see what is wrong: regatta doctor"),
     })?;
     if let Err(error) = place.record_stopped(false) {
-        tracing::warn!("could not remove {}: {error}", place.stopped_path().display());
+        tracing::warn!(
+            "could not remove {}: {error}",
+            place.stopped_path().display()
+        );
     }
     if recovered.effects > 0 {
         tracing::info!(
-            "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to perform",
+            "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to \
+            perform",
             recovered.open_tasks,
             recovered.attempts,
             recovered.landings,
@@ -360,13 +430,21 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
         );
     }
     let board = engine.board();
-    let mut agents: Vec<String> = board.attempts.values().map(|it| it.agent.to_string()).collect();
+    let mut agents: Vec<String> = board
+        .attempts
+        .values()
+        .map(|it| it.agent.to_string())
+        .collect();
     agents.sort_unstable();
     agents.dedup();
     let takeover = RecoveredWork {
         unclean,
         agents,
-        queue: board.landings.values().map(|it| it.task.to_string()).collect(),
+        queue: board
+            .landings
+            .values()
+            .map(|it| it.task.to_string())
+            .collect(),
         attempts: recovered.attempts,
         landings: recovered.landings,
         claims: recovered.claims,
@@ -376,12 +454,27 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
     set_machine_limits(&engine)?;
     let files = Arc::new(ProjectFiles::new(engine.clone()));
     runtime.spawn(files.clone().apply_until_daemon_ends());
-    let entrance = ServerSetup { token_store: keyring, tcp, public_listener: outside, traces, recovered: found, web_dir: wished.web_dir.clone(), project_files: files };
+    let entrance = ServerSetup {
+        token_store: keyring,
+        tcp,
+        public_listener: outside,
+        traces,
+        recovered: found,
+        web_dir: wished.web_dir.clone(),
+        project_files: files,
+    };
     let (dir, clear) = (data_dir.to_owned(), std::time::Duration::from_secs(3600));
     runtime.spawn(crate::notifications::send_notifications(engine.clone()));
-    let (sweeper, own) = (engine.clone(), data_dir.canonicalize().unwrap_or_else(|_| data_dir.to_owned()));
+    let (sweeper, own) = (
+        engine.clone(),
+        data_dir
+            .canonicalize()
+            .unwrap_or_else(|_| data_dir.to_owned()),
+    );
     runtime.spawn_blocking(move || {
-        composition::sweep_at_start(&own, |attempt| sweeper.board().attempts.contains_key(&attempt));
+        composition::sweep_at_start(&own, |attempt| {
+            sweeper.board().attempts.contains_key(&attempt)
+        });
     });
     let housekeeper = engine.clone();
     runtime.spawn(async move {
@@ -391,12 +484,18 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, wished: ListenArgs) -> Comman
             let (dir, engine) = (dir.clone(), housekeeper.clone());
             // This task ends with the daemon, wherever it is.
             let _ended = tokio::task::spawn_blocking(move || {
-                let Some(today_unix_ms) = composition::retention_date(&dir) else { return };
+                let Some(today_unix_ms) = composition::retention_date(&dir) else {
+                    return;
+                };
                 composition::prune_old_data(&dir, nth > 0, today_unix_ms);
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
-                    Ok(many) => tracing::info!("deleted the kept work of {many} attempts that were dropped a month ago"),
-                    Err(error) => tracing::warn!("could not delete the kept work of dropped attempts: {error}"),
+                    Ok(many) => tracing::info!(
+                        "deleted the kept work of {many} attempts that were dropped a month ago"
+                    ),
+                    Err(error) => tracing::warn!(
+                        "could not delete the kept work of dropped attempts: {error}"
+                    ),
                 }
             })
             .await;
@@ -416,17 +515,34 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();
     let settings = settings::resolve_all(Path::new("/"))?;
-    let chosen = settings.iter().find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
-    let mend = || format!("fix it in {}", chosen.map_or("config.toml", |it| it.origin.as_str()));
+    let chosen = settings
+        .iter()
+        .find(|it| it.name == "daemon.max_attempts" && it.origin != "default");
+    let mend = || {
+        format!(
+            "fix it in {}",
+            chosen.map_or("config.toml", |it| it.origin.as_str())
+        )
+    };
     if let Some(chosen) = chosen {
         limits.max_attempts = chosen.value.parse().map_err(|_| {
-            let what = format!("daemon.max_attempts is {:?}, which is not a number", chosen.value);
+            let what = format!(
+                "daemon.max_attempts is {:?}, which is not a number",
+                chosen.value
+            );
             command_error("bad_config", what, mend())
         })?;
     }
     let command = regatta_core::command::Command::SetLimits { limits };
-    let request = regatta_core::command::Request { by: regatta_core::command::Actor::Regatta, key: None, command };
-    engine.submit(request).map(|_| ()).map_err(|it| command_error("bad_config", it.to_string(), mend()))
+    let request = regatta_core::command::Request {
+        by: regatta_core::command::Actor::Regatta,
+        key: None,
+        command,
+    };
+    engine
+        .submit(request)
+        .map(|_| ())
+        .map_err(|it| command_error("bad_config", it.to_string(), mend()))
 }
 
 /// The values that the server needs to accept callers.
@@ -440,8 +556,21 @@ struct ServerSetup {
     project_files: Arc<ProjectFiles>,
 }
 
-async fn run_server(out: &Output, place: &DataDir, engine: Engine, entrance: ServerSetup) -> Result<ShutdownCause, CommandError> {
-    let ServerSetup { token_store: keyring, tcp, public_listener: outside, traces, recovered: found, web_dir, project_files: files } = entrance;
+async fn run_server(
+    out: &Output,
+    place: &DataDir,
+    engine: Engine,
+    entrance: ServerSetup,
+) -> Result<ShutdownCause, CommandError> {
+    let ServerSetup {
+        token_store: keyring,
+        tcp,
+        public_listener: outside,
+        traces,
+        recovered: found,
+        web_dir,
+        project_files: files,
+    } = entrance;
     let address = tcp.local_addr().map_err(|it| place.io_error(&it))?;
     // Bridges start before the daemon reports that it is ready, so that their errors reach the
     // caller who starts it.
@@ -459,13 +588,23 @@ async fn run_server(out: &Output, place: &DataDir, engine: Engine, entrance: Ser
         recovered: found,
     };
     let recovered = card.recovered.as_ref().filter(|it| it.unclean).map(|it| {
-        format!("recovered after an unclean stop: {} tasks open, {} attempts resumed", it.open_tasks, it.attempts)
+        format!(
+            "recovered after an unclean stop: {} tasks open, {} attempts resumed",
+            it.open_tasks, it.attempts
+        )
     });
-    let text = serde_json::to_string(&card).map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+    let text = serde_json::to_string(&card)
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
     write_atomically(&place.info_path(), &text).map_err(|it| place.io_error(&it))?;
     out.print_answer("ready", &card, &[], |_| {
-        let outside = card.outside.as_ref().map_or(String::new(), |it| format!(" and {it}"));
-        format!("ready at {}{outside} (pid {}, data in {})\n", card.url, card.pid, card.data_dir)
+        let outside = card
+            .outside
+            .as_ref()
+            .map_or(String::new(), |it| format!(" and {it}"));
+        format!(
+            "ready at {}{outside} (pid {}, data in {})\n",
+            card.url, card.pid, card.data_dir
+        )
     })?;
     let dir = place.path.clone();
     let (watched, stopper) = (DataDir::new(&dir), engine.clone());
@@ -479,9 +618,24 @@ async fn run_server(out: &Output, place: &DataDir, engine: Engine, entrance: Ser
     let doctor = crate::commands::doctor::daemon_doctor(dir.clone());
     let plans = std::sync::Arc::new(crate::commands::goal::parse_planner_report);
     let config: regatta_server::ApplyConfig = Arc::new(move || files.apply_changed());
-    let doors =
-        ServerConfig { engine, tokens: keyring, loopback_listener: tcp, public_listener: outside, unix_listener: unix, data_dir: dir, trace_collector: traces, web_dir, recovery_notice: recovered, bridges, doctor, parse_plan: plans, apply_config: config };
-    regatta_server::serve(doors, signalled).await.map_err(|it| place.io_error(&it))
+    let doors = ServerConfig {
+        engine,
+        tokens: keyring,
+        loopback_listener: tcp,
+        public_listener: outside,
+        unix_listener: unix,
+        data_dir: dir,
+        trace_collector: traces,
+        web_dir,
+        recovery_notice: recovered,
+        bridges,
+        doctor,
+        parse_plan: plans,
+        apply_config: config,
+    };
+    regatta_server::serve(doors, signalled)
+        .await
+        .map_err(|it| place.io_error(&it))
 }
 
 /// How often the daemon checks that its data directory still exists.
@@ -496,7 +650,9 @@ async fn wait_until_data_dir_removed(place: &DataDir) {
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
     // Only a definite answer counts: a temporary disk error does not mean that the directory is
     // gone.
-    let Ok(own) = identity() else { return std::future::pending().await };
+    let Ok(own) = identity() else {
+        return std::future::pending().await;
+    };
     let mut round = tokio::time::interval(DATA_DIR_INTERVAL);
     loop {
         round.tick().await;
@@ -511,8 +667,12 @@ async fn wait_until_data_dir_removed(place: &DataDir) {
 /// Stops the agents of a daemon whose data directory was removed, because nobody can reach it any
 /// more.
 async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
-    tracing::error!("the data directory {} was removed, so the daemon and its agents stop", place.path.display());
-    let stopped = tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
+    tracing::error!(
+        "the data directory {} was removed, so the daemon and its agents stop",
+        place.path.display()
+    );
+    let stopped =
+        tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
     match tokio::time::timeout(REMOVED_STOP_TIMEOUT, stopped).await {
         Ok(Ok(Ok(left))) if left.is_empty() => {}
         Ok(Ok(Ok(left))) => tracing::error!("could not stop {}", left.join(", ")),
@@ -525,12 +685,22 @@ async fn stop_without_data_dir(place: &DataDir, engine: Engine) {
 /// Opens the unix socket for its owner only. Returns `None` if that fails, because loopback is
 /// enough.
 fn bind_unix(place: &DataDir) -> Option<UnixListener> {
-    let _stale = std::fs::remove_file(place.path.join("daemon.sock")); // this process holds the lock, so nobody else uses the socket
-    let bound = place.short_socket().ok().and_then(|it| UnixListener::bind(it.path()).ok());
+    // this process holds the lock, so nobody else uses the socket
+    let _stale = std::fs::remove_file(place.path.join("daemon.sock"));
+    let bound = place
+        .short_socket()
+        .ok()
+        .and_then(|it| UnixListener::bind(it.path()).ok());
     if bound.is_some() {
-        let _mode = std::fs::set_permissions(place.path.join("daemon.sock"), std::fs::Permissions::from_mode(0o600));
+        let _mode = std::fs::set_permissions(
+            place.path.join("daemon.sock"),
+            std::fs::Permissions::from_mode(0o600),
+        );
     } else {
-        tracing::warn!("could not open a unix socket in {}; callers use loopback", place.path.display());
+        tracing::warn!(
+            "could not open a unix socket in {}; callers use loopback",
+            place.path.display()
+        );
     }
     bound
 }

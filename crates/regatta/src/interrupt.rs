@@ -20,13 +20,25 @@ pub(crate) struct Interrupts {
 
 impl Interrupts {
     pub(crate) fn install() -> Result<Interrupts, CommandError> {
-        let broken = |it: std::io::Error| command_error("io", format!("could not install the handler for Ctrl-C: {it}"), "try again");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let broken = |it: std::io::Error| {
+            command_error(
+                "io",
+                format!("could not install the handler for Ctrl-C: {it}"),
+                "try again",
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(broken)?;
         let heard = {
             let _inside = runtime.enter();
             signal(SignalKind::interrupt()).map_err(broken)?
         };
-        Ok(Interrupts { runtime, ctrl_c: heard })
+        Ok(Interrupts {
+            runtime,
+            ctrl_c: heard,
+        })
     }
 
     /// Discards a Ctrl-C that another reader has already handled.
@@ -36,13 +48,16 @@ impl Interrupts {
 
     /// Returns whether Ctrl-C was pressed since the last check.
     pub(crate) fn is_pending(&mut self) -> bool {
-        self.ctrl_c.poll_recv(&mut Context::from_waker(Waker::noop())).is_ready()
+        self.ctrl_c
+            .poll_recv(&mut Context::from_waker(Waker::noop()))
+            .is_ready()
     }
 
     /// Waits for Ctrl-C, and returns whether it came within `time`.
     pub(crate) fn wait_within(&mut self, time: Duration) -> bool {
         let heard = &mut self.ctrl_c;
-        self.runtime.block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
+        self.runtime
+            .block_on(async { tokio::time::timeout(time, heard.recv()).await.is_ok() })
     }
 
     /// Asks a person a question. Returns `None` if the person presses Ctrl-C instead of answering.
@@ -72,12 +87,25 @@ pub(crate) struct TerminationSignals(Arc<AtomicU8>);
 impl TerminationSignals {
     /// Installs the handlers. Without them a signal would end the program at once.
     pub(crate) fn install() -> Result<TerminationSignals, CommandError> {
-        let broken = |error: std::io::Error| command_error("io", format!("could not install the signal handlers: {error}"), "try again");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+        let broken = |error: std::io::Error| {
+            command_error(
+                "io",
+                format!("could not install the signal handlers: {error}"),
+                "try again",
+            )
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(broken)?;
         let (mut interrupt, mut terminate, mut hangup) = {
             let _inside = runtime.enter();
             let listen = |kind| signal(kind).map_err(broken);
-            (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?, listen(SignalKind::hangup())?)
+            (
+                listen(SignalKind::interrupt())?,
+                listen(SignalKind::terminate())?,
+                listen(SignalKind::hangup())?,
+            )
         };
         let heard = Arc::new(AtomicU8::new(0));
         let hears = Arc::clone(&heard);

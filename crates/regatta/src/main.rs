@@ -5,33 +5,33 @@
 //! `daemon` is the process behind `regatta serve`. `composition` builds the adapters (git, agents, the
 //! store, chat services); no other module names an adapter type.
 
+mod agent_test_dirs; // records of running `agent test` programs
 mod args; // the arguments of every command
-mod listen_address; // the addresses on which the daemon listens
 mod bridge_environment; // the sources of the variables of bridges
 mod bridges; // agents in Slack, GitHub, Linear and Telegram
+mod capacity; // the capacity of this machine
 mod client; // requests to the daemon
 mod command_line; // parsing, with examples and suggestions
+mod commands;
 mod completion; // completion for shells, including ids
+mod composition; // the only module that names adapters
 mod daemon; // the daemon process
 mod examples; // the examples in the help
-mod run_progress; // following a mission until it ends
 mod interrupt; // Ctrl-C, pressed once or more often
-mod capacity; // the capacity of this machine
+mod listen_address; // the addresses on which the daemon listens
 mod notifications; // notifications for people
 mod output; // printed output and errors
 mod pager; // showing long output in a pager
 mod plan; // plan files
 mod project_files; // applying regatta.toml whenever it is saved
+mod run_progress; // following a mission until it ends
 mod runner; // running attempts for a daemon on another machine
 mod schema; // JSON Schemas of inputs and answers
-mod tls_client; // TLS to a daemon on another machine
 mod settings; // settings: flag > environment > regatta.toml > config.toml > default
 #[cfg(test)]
 mod settings_page; // the test that docs/settings.md is complete
-mod agent_test_dirs; // records of running `agent test` programs
-mod watch; // the live view of `regatta watch`
-mod composition; // the only module that names adapters
-mod commands; // one file per group of commands
+mod tls_client; // TLS to a daemon on another machine
+mod watch; // the live view of `regatta watch` // one file per group of commands
 
 use std::process::ExitCode;
 

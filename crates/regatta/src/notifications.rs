@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use regatta_api::view::InboxView;
+use regatta_core::agent_protocol::{FailureClass, RequestContent};
 use regatta_core::board::Board;
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{Now, ProjectName, TaskId};
 use regatta_core::inbox::InboxItem;
 use regatta_core::project::NotifySettings;
-use regatta_core::agent_protocol::{FailureClass, RequestContent};
 use regatta_engine::Engine;
 use regatta_engine::ports::agents::CheckCommand;
 use serde::Serialize;
@@ -33,7 +33,8 @@ const QUIET_HOURS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notification {
     project: ProjectName,
-    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget, credential, back or quiet.
+    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget,
+    /// credential, back or quiet.
     kind: &'static str,
     title: String,
     body: String,
@@ -47,19 +48,41 @@ struct Notification {
 
 /// Returns the notice for an event of one project, if the event deserves one.
 fn from_event(event: &Event, board: &Board) -> Option<Notification> {
-    let of_task = |id: &TaskId| board.tasks.get(id).map(|it| (it.project.clone(), it.subject.clone()));
+    let of_task = |id: &TaskId| {
+        board
+            .tasks
+            .get(id)
+            .map(|it| (it.project.clone(), it.subject.clone()))
+    };
     let about = |kind, id: &TaskId, reason: &str, action: String| {
         let (project, subject) = of_task(id)?;
         let body = format!("{subject}: {}", reason.lines().next().unwrap_or_default());
-        Some(Notification { project, kind, title: format!("{id} - {}", kind_label(kind)), body, action, task: Some(*id), count: 1 })
+        Some(Notification {
+            project,
+            kind,
+            title: format!("{id} - {}", kind_label(kind)),
+            body,
+            action,
+            task: Some(*id),
+            count: 1,
+        })
     };
     match event {
         // A request that a policy rule answered at once needs no person.
-        Event::ApprovalAsked(it) if board.approvals.get(&it.approval().id).is_some_and(|it| it.is_open()) => {
+        Event::ApprovalAsked(it)
+            if board
+                .approvals
+                .get(&it.approval().id)
+                .is_some_and(|it| it.is_open()) =>
+        {
             let it = it.approval();
             let (kind, action) = match it.request.content {
-                RequestContent::Permission { .. } => ("permission", format!("regatta allow {}", it.id)),
-                RequestContent::Question { .. } => ("question", format!("regatta answer {} …", it.id)),
+                RequestContent::Permission { .. } => {
+                    ("permission", format!("regatta allow {}", it.id))
+                }
+                RequestContent::Question { .. } => {
+                    ("question", format!("regatta answer {} …", it.id))
+                }
             };
             Some(Notification {
                 project: it.project.clone(),
@@ -71,10 +94,19 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
                 count: 1,
             })
         }
-        Event::TaskNeedsHuman(it) => about("needs_you", it.task(), it.reason(), format!("regatta why {}", it.task())),
+        Event::TaskNeedsHuman(it) => about(
+            "needs_you",
+            it.task(),
+            it.reason(),
+            format!("regatta why {}", it.task()),
+        ),
         Event::TaskFailed(it) => {
             let task = board.failed.get(it.task())?;
-            let body = format!("{}: {}", task.subject, it.reason().lines().next().unwrap_or_default());
+            let body = format!(
+                "{}: {}",
+                task.subject,
+                it.reason().lines().next().unwrap_or_default()
+            );
             Some(Notification {
                 project: task.project.clone(),
                 kind: "failed",
@@ -87,25 +119,58 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
         }
         Event::AttemptQuiet(it) if it.since_wall().is_some() => {
             let attempt = board.attempts.get(it.attempt())?;
-            let reason = format!("{} ({}) has shown no activity for a long time", attempt.id, attempt.agent);
-            about("stuck", &attempt.task, &reason, format!("regatta logs {}", attempt.id))
+            let reason = format!(
+                "{} ({}) has shown no activity for a long time",
+                attempt.id, attempt.agent
+            );
+            about(
+                "stuck",
+                &attempt.task,
+                &reason,
+                format!("regatta logs {}", attempt.id),
+            )
         }
         Event::LandingHeld(it) => {
             // Only the first time, because a held landing is tried again and again.
             let landing = board.landings.get(it.landing())?;
             let first = landing.hold_count.as_ref().is_some_and(|it| it.times == 1);
-            let about = || about("landing", &landing.task, it.reason(), format!("regatta land {}", landing.task));
+            let about = || {
+                about(
+                    "landing",
+                    &landing.task,
+                    it.reason(),
+                    format!("regatta land {}", landing.task),
+                )
+            };
             first.then(about).flatten()
         }
-        Event::TaskInReview(it) => about("review", it.task(), it.reason(), format!("regatta diff {}", it.task())),
+        Event::TaskInReview(it) => about(
+            "review",
+            it.task(),
+            it.reason(),
+            format!("regatta diff {}", it.task()),
+        ),
         Event::ApprovalEscalated(it) => {
             // The person who snoozed the request knows about it.
-            let it = board.approvals.get(it.approval()).filter(|it| it.snoozed.is_none())?;
+            let it = board
+                .approvals
+                .get(it.approval())
+                .filter(|it| it.snoozed.is_none())?;
             let body = format!("waiting for a long time: {}", it.subject());
-            let (title, action) =
-                (format!("{} {} - still waiting for an answer", it.task, it.agent), format!("regatta show {}", it.task));
+            let (title, action) = (
+                format!("{} {} - still waiting for an answer", it.task, it.agent),
+                format!("regatta show {}", it.task),
+            );
             let (project, task) = (it.project.clone(), Some(it.task));
-            Some(Notification { project, kind: "escalated", title, body, action, task, count: 1 })
+            Some(Notification {
+                project,
+                kind: "escalated",
+                title,
+                body,
+                action,
+                task,
+                count: 1,
+            })
         }
         _ => None,
     }
@@ -113,15 +178,29 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
 
 /// Returns the notices for an item whose snooze has ended, unless the item is settled.
 fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notification> {
-    let Some(it) = InboxView::list(board, None, now).into_iter().find(|it| it.id == item.to_string()) else {
+    let Some(it) = InboxView::list(board, None, now)
+        .into_iter()
+        .find(|it| it.id == item.to_string())
+    else {
         return vec![]; // the item was settled in the meantime
     };
     let title = format!("{} - {} is back", it.id, it.kind);
-    let action = it.ways.first().map_or_else(|| "regatta inbox".to_owned(), |it| it.line.clone());
+    let action = it
+        .ways
+        .first()
+        .map_or_else(|| "regatta inbox".to_owned(), |it| it.line.clone());
     match it.project {
         Some(project) => {
             let body = it.subject.lines().next().unwrap_or_default().to_owned();
-            vec![Notification { project, kind: "back", title, body, action, task: it.task, count: 1 }]
+            vec![Notification {
+                project,
+                kind: "back",
+                title,
+                body,
+                action,
+                task: it.task,
+                count: 1,
+            }]
         }
         None => for_every_project(board, ("back", title, &it.subject, action)),
     }
@@ -134,18 +213,38 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
         Event::InboxSnoozed(it) if it.snooze().is_none() && recorded.by == Actor::Regatta => {
             return for_ended_snooze(it.item(), board, now);
         }
-        Event::BudgetWarned(it) => {
-            ("budget", format!("{} - budget", it.scope()), it.text().clone(), "regatta budget list".to_owned())
-        }
+        Event::BudgetWarned(it) => (
+            "budget",
+            format!("{} - budget", it.scope()),
+            it.text().clone(),
+            "regatta budget list".to_owned(),
+        ),
         Event::ProviderParked(it) if it.parked().deadline_fleet_ms.is_none() => {
             let it = it.parked();
             if let Some(bridge) = it.name.strip_prefix("bridge:") {
                 let title = format!("{bridge} - sign-in refused");
-                return for_every_project(board, ("credential", title, &it.reason, "regatta bridge test".into()));
+                return for_every_project(
+                    board,
+                    (
+                        "credential",
+                        title,
+                        &it.reason,
+                        "regatta bridge test".into(),
+                    ),
+                );
             }
             let agent = it.name.strip_prefix("agent:").unwrap_or(&it.name);
-            let kind = if it.class == FailureClass::Auth { "credential" } else { "setup" };
-            (kind, format!("{agent} - cannot work"), it.reason.clone(), format!("regatta resume {agent}"))
+            let kind = if it.class == FailureClass::Auth {
+                "credential"
+            } else {
+                "setup"
+            };
+            (
+                kind,
+                format!("{agent} - cannot work"),
+                it.reason.clone(),
+                format!("regatta resume {agent}"),
+            )
         }
         _ => return from_event(event, board).into_iter().collect(),
     };
@@ -153,7 +252,10 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
 }
 
 /// Returns the same notice for every project.
-fn for_every_project(board: &Board, (kind, title, body, action): (&'static str, String, &str, String)) -> Vec<Notification> {
+fn for_every_project(
+    board: &Board,
+    (kind, title, body, action): (&'static str, String, &str, String),
+) -> Vec<Notification> {
     let body = body.lines().next().unwrap_or_default().to_owned();
     let notice = |project: &ProjectName| Notification {
         project: project.clone(),
@@ -168,7 +270,11 @@ fn for_every_project(board: &Board, (kind, title, body, action): (&'static str, 
 }
 
 fn kind_label(kind: &str) -> &str {
-    if kind == "needs_you" { "needs you" } else { kind }
+    if kind == "needs_you" {
+        "needs you"
+    } else {
+        kind
+    }
 }
 
 /// Quiet hours, in minutes of the day. They may span midnight.
@@ -183,13 +289,20 @@ impl QuietHours {
     pub(crate) fn parse(text: &str) -> Option<QuietHours> {
         let minute = |text: &str| {
             let (hours, minutes) = text.trim().split_once(':')?;
-            let two = |it: &str| it.parse::<u32>().ok().filter(|_| (1..=2).contains(&it.len()));
+            let two = |it: &str| {
+                it.parse::<u32>()
+                    .ok()
+                    .filter(|_| (1..=2).contains(&it.len()))
+            };
             let (hours, minutes) = (two(hours)?, two(minutes)?);
             (hours < 24 && minutes < 60).then_some(hours * 60 + minutes)
         };
         let (from, to) = text.split_once('-')?;
         let (from, to) = (minute(from)?, minute(to)?);
-        (from != to).then_some(QuietHours { start_minute: from, end_minute: to })
+        (from != to).then_some(QuietHours {
+            start_minute: from,
+            end_minute: to,
+        })
     }
 
     fn contains(self, minute: u32) -> bool {
@@ -217,13 +330,22 @@ struct NotificationFilter {
 
 impl NotificationFilter {
     /// Returns the notice if it is to be sent now.
-    fn admit(&mut self, notice: Notification, quiet: bool, now: std::time::Instant) -> Option<Notification> {
+    fn admit(
+        &mut self,
+        notice: Notification,
+        quiet: bool,
+        now: std::time::Instant,
+    ) -> Option<Notification> {
         if quiet {
             self.held_projects.insert(notice.project);
             return None;
         }
-        self.last_sent.retain(|_, it| now.duration_since(*it) < DUPLICATE_INTERVAL);
-        match self.last_sent.entry((notice.project.clone(), format!("{} {}", notice.kind, notice.body))) {
+        self.last_sent
+            .retain(|_, it| now.duration_since(*it) < DUPLICATE_INTERVAL);
+        match self.last_sent.entry((
+            notice.project.clone(),
+            format!("{} {}", notice.kind, notice.body),
+        )) {
             Entry::Occupied(_) => None,
             Entry::Vacant(it) => {
                 it.insert(now);
@@ -234,14 +356,25 @@ impl NotificationFilter {
 
     /// Returns one notice about all open items after quiet hours. Items that were settled in the
     /// meantime are left out.
-    fn summary_after_quiet_hours(&mut self, project: &ProjectName, board: &Board, now: Now) -> Option<Notification> {
+    fn summary_after_quiet_hours(
+        &mut self,
+        project: &ProjectName,
+        board: &Board,
+        now: Now,
+    ) -> Option<Notification> {
         if !self.held_projects.remove(project) {
             return None;
         }
-        let open = InboxView::list(board, Some(project), now).into_iter().filter(InboxView::is_shown);
+        let open = InboxView::list(board, Some(project), now)
+            .into_iter()
+            .filter(InboxView::is_shown);
         let open: Vec<String> = open.map(|it| format!("{} {}", it.id, it.subject)).collect();
         let first = open.first()?.clone();
-        let more = if open.len() > 1 { format!(" and {} more", open.len() - 1) } else { String::new() };
+        let more = if open.len() > 1 {
+            format!(" and {} more", open.len() - 1)
+        } else {
+            String::new()
+        };
         Some(Notification {
             project: project.clone(),
             kind: "quiet",
@@ -261,7 +394,10 @@ pub(crate) async fn send_notifications(engine: Engine) {
     // some.
     let board = engine.board();
     for project in board.projects.keys() {
-        let quiet = notify_settings(&board, project).and_then(|it| it.quiet).as_deref().and_then(QuietHours::parse);
+        let quiet = notify_settings(&board, project)
+            .and_then(|it| it.quiet)
+            .as_deref()
+            .and_then(QuietHours::parse);
         if quiet.is_some_and(|it| it.contains(current_minute())) {
             desk.held_projects.insert(project.clone());
         }
@@ -282,7 +418,8 @@ pub(crate) async fn send_notifications(engine: Engine) {
                     }
                 }
                 // Events were skipped, but the inbox has everything that needs a person.
-                Err(RecvError::Lagged(many)) => tracing::warn!("skipped {many} events without sending notices, because they came too fast"),
+                Err(RecvError::Lagged(many)) => tracing::warn!("skipped {many} events without \
+                    sending notices, because they came too fast"),
                 Err(RecvError::Closed) => return,
             },
             _ = round.tick() => {
@@ -312,8 +449,15 @@ fn notify_settings(board: &Board, project: &ProjectName) -> Option<NotifySetting
 fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notification) {
     (notice.title, notice.body) = (engine.redact(&notice.title), engine.redact(&notice.body));
     let agents = engine.agents().clone();
-    let lines: Vec<String> = notify.command.iter().cloned().chain(notify.desktop.then(|| desktop_command(&notice))).collect();
-    let Ok(json) = serde_json::to_string(&notice) else { return };
+    let lines: Vec<String> = notify
+        .command
+        .iter()
+        .cloned()
+        .chain(notify.desktop.then(|| desktop_command(&notice)))
+        .collect();
+    let Ok(json) = serde_json::to_string(&notice) else {
+        return;
+    };
     tokio::task::spawn_blocking(move || {
         for command in lines {
             let mut env = vec![
@@ -322,14 +466,37 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
             ];
             // The connection to the desktop of the user who started the daemon.
-            let way = ["DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY", "XDG_RUNTIME_DIR"];
-            env.extend(way.iter().filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))));
+            let way = [
+                "DBUS_SESSION_BUS_ADDRESS",
+                "DISPLAY",
+                "WAYLAND_DISPLAY",
+                "XDG_RUNTIME_DIR",
+            ];
+            env.extend(
+                way.iter()
+                    .filter_map(|it| Some(((*it).to_owned(), std::env::var(it).ok()?))),
+            );
             let dir = std::env::temp_dir();
-            let check = CheckCommand { command, dir, env, timeout: SEND_TIMEOUT, once_name: None, sandbox: None };
+            let check = CheckCommand {
+                command,
+                dir,
+                env,
+                timeout: SEND_TIMEOUT,
+                once_name: None,
+                sandbox: None,
+            };
             match agents.run_check(&check) {
                 Ok(it) if it.passed() => {}
-                Ok(it) => tracing::warn!("could not send the notice \"{}\": {}", notice.title, it.output.trim_end()),
-                Err(it) => tracing::warn!("could not send the notice \"{}\": {}", notice.title, it.message),
+                Ok(it) => tracing::warn!(
+                    "could not send the notice \"{}\": {}",
+                    notice.title,
+                    it.output.trim_end()
+                ),
+                Err(it) => tracing::warn!(
+                    "could not send the notice \"{}\": {}",
+                    notice.title,
+                    it.message
+                ),
             }
         }
     });
@@ -354,14 +521,32 @@ mod tests {
     fn quiet_hours_may_span_midnight() {
         let night = QuietHours::parse("22:00-07:00").unwrap();
         let at = |hour: u32, minute: u32| hour * 60 + minute;
-        for (minute, quiet) in
-            [(at(21, 59), false), (at(22, 0), true), (at(0, 0), true), (at(6, 59), true), (at(7, 0), false)]
-        {
+        for (minute, quiet) in [
+            (at(21, 59), false),
+            (at(22, 0), true),
+            (at(0, 0), true),
+            (at(6, 59), true),
+            (at(7, 0), false),
+        ] {
             assert_eq!(night.contains(minute), quiet, "{minute}");
         }
         let noon = QuietHours::parse("12:00-13:30").unwrap();
-        assert!(noon.contains(at(12, 0)) && noon.contains(at(13, 29)) && !noon.contains(at(13, 30)) && !noon.contains(at(11, 59)));
-        for bad in ["", "22:00", "22-07", "24:00-07:00", "22:60-07:00", "07:00-07:00", "a:b-c:d", "22:00-07:00-08:00"] {
+        assert!(
+            noon.contains(at(12, 0))
+                && noon.contains(at(13, 29))
+                && !noon.contains(at(13, 30))
+                && !noon.contains(at(11, 59))
+        );
+        for bad in [
+            "",
+            "22:00",
+            "22-07",
+            "24:00-07:00",
+            "22:60-07:00",
+            "07:00-07:00",
+            "a:b-c:d",
+            "22:00-07:00-08:00",
+        ] {
             assert_eq!(QuietHours::parse(bad), None, "{bad}");
         }
     }
@@ -383,15 +568,35 @@ mod tests {
     #[test]
     fn equal_notices_are_sent_once_and_quiet_hours_hold_them_back() {
         let (mut desk, now) = (NotificationFilter::default(), std::time::Instant::now());
-        assert!(desk.admit(notification("npm install"), false, now).is_some());
-        assert!(desk.admit(notification("npm install"), false, now + Duration::from_secs(59)).is_none());
+        assert!(
+            desk.admit(notification("npm install"), false, now)
+                .is_some()
+        );
+        assert!(
+            desk.admit(
+                notification("npm install"),
+                false,
+                now + Duration::from_secs(59)
+            )
+            .is_none()
+        );
         assert!(desk.admit(notification("cargo test"), false, now).is_some());
-        assert!(desk.admit(notification("npm install"), false, now + Duration::from_secs(61)).is_some());
+        assert!(
+            desk.admit(
+                notification("npm install"),
+                false,
+                now + Duration::from_secs(61)
+            )
+            .is_some()
+        );
         assert!(desk.admit(notification("make all"), true, now).is_none());
         let shop = ProjectName::new("shop").unwrap();
         assert!(desk.held_projects.contains(&shop));
         // Everything was settled in the meantime, so nothing is sent.
-        assert_eq!(desk.summary_after_quiet_hours(&shop, &Board::default(), Now::default()), None);
+        assert_eq!(
+            desk.summary_after_quiet_hours(&shop, &Board::default(), Now::default()),
+            None
+        );
         assert!(desk.held_projects.is_empty());
     }
 
@@ -412,24 +617,48 @@ mod tests {
             Row::Task(serde_json::from_value(it).unwrap())
         };
         let told = |rows: Vec<Row>| {
-            let (shop, mut desk) = (ProjectName::new("shop").unwrap(), NotificationFilter::default());
+            let (shop, mut desk) = (
+                ProjectName::new("shop").unwrap(),
+                NotificationFilter::default(),
+            );
             desk.held_projects.insert(shop.clone());
-            let told = desk.summary_after_quiet_hours(&shop, &Board::from_rows(rows.clone()), Now::default());
-            assert_eq!(desk.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()), None, "the notice is sent once");
+            let told = desk.summary_after_quiet_hours(
+                &shop,
+                &Board::from_rows(rows.clone()),
+                Now::default(),
+            );
+            assert_eq!(
+                desk.summary_after_quiet_hours(&shop, &Board::from_rows(rows), Now::default()),
+                None,
+                "the notice is sent once"
+            );
             told.map(|it| (it.title, it.body, it.count))
         };
         let waited = |count: usize| format!("shop - {count} open after the quiet hours");
-        let one = vec![task(1, "shop", false), task(2, "shop", true), task(3, "other", false)];
+        let one = vec![
+            task(1, "shop", false),
+            task(2, "shop", true),
+            task(3, "other", false),
+        ];
         assert_eq!(told(one.clone()), Some((waited(1), "T1 Task 1".into(), 1)));
         let three = [one, vec![task(4, "shop", false), task(5, "shop", false)]].concat();
-        assert_eq!(told(three), Some((waited(3), "T1 Task 1 and 2 more".into(), 3)));
-        assert_eq!(told(vec![task(2, "shop", true), task(3, "other", false)]), None);
+        assert_eq!(
+            told(three),
+            Some((waited(3), "T1 Task 1 and 2 more".into(), 3))
+        );
+        assert_eq!(
+            told(vec![task(2, "shop", true), task(3, "other", false)]),
+            None
+        );
     }
 
     /// S7: text from an agent never becomes part of a command.
     #[test]
     fn s7_text_from_an_agent_is_not_part_of_the_command() {
         let line = desktop_command(&notification("$(touch /tmp/owned) \"; rm -rf /"));
-        assert!(!line.contains("owned") && !line.contains("rm -rf"), "{line}");
+        assert!(
+            !line.contains("owned") && !line.contains("rm -rf"),
+            "{line}"
+        );
     }
 }

@@ -51,7 +51,11 @@ impl From<Problem> for CommandError {
 }
 
 /// Returns an error that did not come from the daemon.
-pub(crate) fn command_error(code: &str, message: impl Into<String>, hint: impl Into<String>) -> CommandError {
+pub(crate) fn command_error(
+    code: &str,
+    message: impl Into<String>,
+    hint: impl Into<String>,
+) -> CommandError {
     Problem::new(500, code, message, hint).into()
 }
 
@@ -72,7 +76,11 @@ impl Output {
         next: &[String],
         text: impl FnOnce(&Output) -> String,
     ) -> CommandResult {
-        let json = if self.is_json { Some(serde_json::value::to_raw_value(data)) } else { None };
+        let json = if self.is_json {
+            Some(serde_json::value::to_raw_value(data))
+        } else {
+            None
+        };
         self.print_answer_text(kind, json, next, Box::new(text))
     }
 
@@ -94,7 +102,14 @@ impl Output {
                 next: &'a [String],
             }
             let line = data
-                .and_then(|data| serde_json::to_string(&Envelope { v: 1, kind, data: &data, next }))
+                .and_then(|data| {
+                    serde_json::to_string(&Envelope {
+                        v: 1,
+                        kind,
+                        data: &data,
+                        next,
+                    })
+                })
                 .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
             return self.print(&format!("{line}\n"));
         }
@@ -102,7 +117,11 @@ impl Output {
             return Ok(());
         }
         let text = self.fold_to_ascii(text(self));
-        if !self.pager.as_ref().is_some_and(|it| crate::pager::show_in_pager(it, &text)) {
+        if !self
+            .pager
+            .as_ref()
+            .is_some_and(|it| crate::pager::show_in_pager(it, &text))
+        {
             self.print(&text)?;
         }
         if self.has_hints && self.quiet_level == 0 && !next.is_empty() {
@@ -115,20 +134,34 @@ impl Output {
     /// available.
     pub(crate) fn with_pager(&self) -> Output {
         let wanted = is_stdout_watched() && !self.is_json && self.quiet_level < 2;
-        let pager = wanted.then(|| crate::pager::choose_pager(|it| std::env::var_os(it), crate::pager::is_installed)).flatten();
-        Output { pager, ..self.clone() }
+        let pager = wanted
+            .then(|| {
+                crate::pager::choose_pager(|it| std::env::var_os(it), crate::pager::is_installed)
+            })
+            .flatten();
+        Output {
+            pager,
+            ..self.clone()
+        }
     }
 
     /// Writes to standard output. If the reader has closed the pipe, the command ends without an
     /// error.
     pub(crate) fn print(&self, text: &str) -> CommandResult {
         let mut stdout = std::io::stdout().lock();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        match stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.flush())
+        {
             Ok(()) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Err(CommandError::Exit(0)),
-            Err(error) => {
-                Err(command_error("io", format!("could not print the answer: {error}"), "check where the output goes"))
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                Err(CommandError::Exit(0))
             }
+            Err(error) => Err(command_error(
+                "io",
+                format!("could not print the answer: {error}"),
+                "check where the output goes",
+            )),
         }
     }
 
@@ -166,7 +199,11 @@ impl Output {
             Err(CommandError::Exit(code)) => ExitCode::from(code),
             Err(CommandError::Problem(problem)) => {
                 let code = problem.exit_code();
-                let text = if self.is_json { json_error(&problem) } else { self.fold_to_ascii(self.format_error(&problem)) };
+                let text = if self.is_json {
+                    json_error(&problem)
+                } else {
+                    self.fold_to_ascii(self.format_error(&problem))
+                };
                 if self.is_json || self.quiet_level < 2 {
                     let _gone = write!(std::io::stderr(), "{text}");
                 }
@@ -187,7 +224,11 @@ impl Output {
 
     /// Colours a word, if colours are enabled.
     pub(crate) fn paint(&self, word: &str, style: &str) -> String {
-        if self.has_colour { format!("\x1b[{style}m{word}\x1b[0m") } else { word.to_owned() }
+        if self.has_colour {
+            format!("\x1b[{style}m{word}\x1b[0m")
+        } else {
+            word.to_owned()
+        }
     }
 
     /// Formats a state with its glyph and colour.
@@ -235,19 +276,29 @@ pub(crate) fn json_error(problem: &Problem) -> String {
         retryable: problem.retryable,
         about: problem.about.as_deref(),
     };
-    serde_json::to_string(&Envelope { v: 1, error: body }).map(|it| it + "\n").unwrap_or_default()
+    serde_json::to_string(&Envelope { v: 1, error: body })
+        .map(|it| it + "\n")
+        .unwrap_or_default()
 }
 
 /// Returns whether the program runs inside an agent. There are no hints, prompts or progress then.
 pub(crate) fn is_in_agent() -> bool {
-    ["REGATTA_AGENT", "CLAUDECODE", "CODEX_SANDBOX", "GEMINI_CLI", "OPENCODE"]
-        .iter()
-        .any(|it| std::env::var_os(it).is_some())
+    [
+        "REGATTA_AGENT",
+        "CLAUDECODE",
+        "CODEX_SANDBOX",
+        "GEMINI_CLI",
+        "OPENCODE",
+    ]
+    .iter()
+    .any(|it| std::env::var_os(it).is_some())
 }
 
 /// Returns whether a person watches standard output.
 pub(crate) fn is_stdout_watched() -> bool {
-    std::io::stdout().is_terminal() && !is_in_agent() && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
+    std::io::stdout().is_terminal()
+        && !is_in_agent()
+        && std::env::var_os("TERM").is_none_or(|it| it != "dumb")
 }
 
 /// Formats a table. Each row is exactly one line: columns are as wide as their content, or cut to
@@ -267,8 +318,14 @@ const MAX_COLUMN_WIDTH: usize = 60;
 pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widest = |at: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| display_width(cell));
-        cells.filter(|cell| window.is_some() || *cell <= MAX_COLUMN_WIDTH).max().unwrap_or(0)
+        let cells = rows
+            .iter()
+            .filter_map(|row| row.get(at))
+            .map(|cell| display_width(cell));
+        cells
+            .filter(|cell| window.is_some() || *cell <= MAX_COLUMN_WIDTH)
+            .max()
+            .unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..columns).map(widest).collect();
     if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
@@ -277,7 +334,9 @@ pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> S
         // Cut the last column first, because it has the longest text. Then cut the widest columns,
         // then the last one again.
         widths[last] -= over(&widths).min(widths[last].saturating_sub(MIN_CUT_WIDTH));
-        while let Some(at) = (0..last).filter(|at| widths[*at] > MIN_CUT_WIDTH).max_by_key(|at| widths[*at])
+        while let Some(at) = (0..last)
+            .filter(|at| widths[*at] > MIN_CUT_WIDTH)
+            .max_by_key(|at| widths[*at])
             && over(&widths) > 0
         {
             widths[at] -= 1;
@@ -288,7 +347,11 @@ pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> S
     for row in rows {
         let mut line = String::new();
         for (at, cell) in row.iter().enumerate() {
-            let cell = if window.is_some() { cut_to_width(cell, widths[at]) } else { cell.clone() };
+            let cell = if window.is_some() {
+                cut_to_width(cell, widths[at])
+            } else {
+                cell.clone()
+            };
             line += &cell;
             line += &" ".repeat((widths[at] + 2).saturating_sub(display_width(&cell)).max(2));
         }
@@ -303,10 +366,13 @@ pub(crate) fn window_width() -> Option<usize> {
     if !is_stdout_watched() {
         return None; // lines for files and programs are not cut
     }
-    std::env::var("COLUMNS").ok().and_then(|it| it.parse().ok()).or_else(|| {
-        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
-        (size.ws_col > 0).then_some(usize::from(size.ws_col))
-    })
+    std::env::var("COLUMNS")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .or_else(|| {
+            let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+            (size.ws_col > 0).then_some(usize::from(size.ws_col))
+        })
 }
 
 /// Returns the height of the window, if there is one.
@@ -332,7 +398,11 @@ pub(crate) fn display_width(cell: &str) -> usize {
 
 /// Returns the number of columns that a character takes in a terminal: 0, 1 or 2.
 fn char_width(it: char) -> usize {
-    if it.is_ascii() { 1 } else { ratatui::text::Span::raw(it.to_string()).width() }
+    if it.is_ascii() {
+        1
+    } else {
+        ratatui::text::Span::raw(it.to_string()).width()
+    }
 }
 
 /// Returns the beginning of a text that fits into `room` columns.
@@ -365,7 +435,9 @@ pub(crate) fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
         let mut word = word;
         while lines.len() <= most && !fits_width(word.trim_end(), room) {
             let part = prefix_of_width(word, room);
-            let Some(rest) = word.get(part.len()..).filter(|_| !part.is_empty()) else { break };
+            let Some(rest) = word.get(part.len()..).filter(|_| !part.is_empty()) else {
+                break;
+            };
             lines.push(part);
             word = rest;
         }
@@ -414,19 +486,32 @@ pub(crate) fn format_exact_duration(ms: u64) -> String {
 
 /// Formats the time since `wall_ms`: `12s`, `4m`, `3h`, `2d`.
 pub(crate) fn format_age(wall_ms: u64) -> String {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64);
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |it| it.as_millis() as u64);
     short_duration(now.saturating_sub(wall_ms))
 }
 
 /// Makes text from elsewhere safe to print. Replaces control characters, invisible characters and
 /// characters that change the writing direction.
 pub(crate) fn sanitize(text: &str) -> String {
-    text.chars().map(|it| if it != '\n' && is_unsafe_char(it) { ' ' } else { it }).collect()
+    text.chars()
+        .map(|it| {
+            if it != '\n' && is_unsafe_char(it) {
+                ' '
+            } else {
+                it
+            }
+        })
+        .collect()
 }
 
 /// Makes text safe for drawing cell by cell: also replaces tabs and line ends.
 pub(crate) fn sanitize_cell(text: &str) -> String {
-    text.chars().filter(|it| *it != '\r').map(|it| if is_unsafe_char(it) { ' ' } else { it }).collect()
+    text.chars()
+        .filter(|it| *it != '\r')
+        .map(|it| if is_unsafe_char(it) { ' ' } else { it })
+        .collect()
 }
 
 /// Returns whether a terminal would obey the character, or would show something else than it is.
@@ -455,29 +540,57 @@ mod tests {
         ];
         let text = format_table(&rows);
         assert_eq!(text.lines().count(), 2);
-        assert_eq!(text.lines().map(display_width).collect::<Vec<_>>(), [15, 15]);
+        assert_eq!(
+            text.lines().map(display_width).collect::<Vec<_>>(),
+            [15, 15]
+        );
         assert_eq!(sanitize("a\x1b[2Jb\u{7}"), "a [2Jb ");
-        assert_eq!(sanitize("ab\u{202e}cd\u{200b}\ne"), "ab cd \ne", "the writing direction cannot be changed");
+        assert_eq!(
+            sanitize("ab\u{202e}cd\u{200b}\ne"),
+            "ab cd \ne",
+            "the writing direction cannot be changed"
+        );
     }
 
     /// A very wide cell is printed completely and does not shift the other rows.
     #[test]
     fn a_wide_cell_shifts_only_its_own_row() {
         let wide = "x".repeat(300);
-        let rows = [["T1", "short", "idle"], ["T2", wide.as_str(), "busy"], ["T3", "longer", "idle"]];
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| row.map(String::from).to_vec()).collect();
+        let rows = [
+            ["T1", "short", "idle"],
+            ["T2", wide.as_str(), "busy"],
+            ["T3", "longer", "idle"],
+        ];
+        let rows: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.map(String::from).to_vec())
+            .collect();
         let expected = format!("T1  short   idle\nT2  {wide}  busy\nT3  longer  idle\n");
         assert_eq!(format_table_for(&rows, None), expected);
-        assert!(format_table_for(&rows, Some(80)).lines().all(|line| display_width(line) <= 80));
+        assert!(
+            format_table_for(&rows, Some(80))
+                .lines()
+                .all(|line| display_width(line) <= 80)
+        );
     }
 
     /// Characters that take two columns are counted as two and are never split.
     #[test]
     fn wide_characters_keep_columns_aligned() {
-        let rows = vec![vec!["T1".into(), "日本語".into(), "x".into()], vec!["T2".into(), "abcdef".into(), "y".into()]];
+        let rows = vec![
+            vec!["T1".into(), "日本語".into(), "x".into()],
+            vec!["T2".into(), "abcdef".into(), "y".into()],
+        ];
         assert_eq!(format_table(&rows), "T1  日本語  x\nT2  abcdef  y\n");
         assert_eq!((display_width("日本語"), display_width("e\u{301}")), (6, 1));
-        assert_eq!([pad_or_cut("日本語", 4), pad_or_cut("日本語", 8), pad_or_cut("ab", 2)], ["日… ", "日本語  ", "ab"]);
+        assert_eq!(
+            [
+                pad_or_cut("日本語", 4),
+                pad_or_cut("日本語", 8),
+                pad_or_cut("ab", 2)
+            ],
+            ["日… ", "日本語  ", "ab"]
+        );
         assert_eq!(prefix_of_width("日本語", 3), "日");
     }
 
@@ -488,7 +601,11 @@ mod tests {
         assert_eq!(wrap("abcdefgh ij", 3, 9), ["abc", "def", "gh", "ij"]);
         assert_eq!(wrap("日本語", 4, 9), ["日本", "語"]);
         assert_eq!(wrap("", 4, 9), [""]);
-        assert_eq!(wrap("日本", 1, 9), ["日本"], "a character that does not fit is left to the terminal");
+        assert_eq!(
+            wrap("日本", 1, 9),
+            ["日本"],
+            "a character that does not fit is left to the terminal"
+        );
     }
 
     #[test]
@@ -499,14 +616,24 @@ mod tests {
 
     #[test]
     fn a_narrow_window_cuts_the_last_column_first_and_never_wraps() {
-        let row = |subject: &str, doing: &str| vec!["T1".into(), subject.into(), "-".into(), doing.into()];
+        let row = |subject: &str, doing: &str| {
+            vec!["T1".into(), subject.into(), "-".into(), doing.into()]
+        };
         let long = "a subject that is very much longer than the window";
         for window in [0, 1, 10, 30, 40, 60] {
-            for line in format_table_for(&[row(long, "short"), row("x", long)], Some(window)).lines() {
+            for line in
+                format_table_for(&[row(long, "short"), row("x", long)], Some(window)).lines()
+            {
                 assert!(display_width(line) <= window.max(23), "{window}: {line}");
             }
         }
-        assert_eq!(format_table_for(&[row("short", long)], Some(40)), "T1  short  -  a subject that is very mu…\n");
-        assert_eq!(format_table_for(&[row("short", "x")], Some(40)), "T1  short  -  x\n");
+        assert_eq!(
+            format_table_for(&[row("short", long)], Some(40)),
+            "T1  short  -  a subject that is very mu…\n"
+        );
+        assert_eq!(
+            format_table_for(&[row("short", "x")], Some(40)),
+            "T1  short  -  x\n"
+        );
     }
 }

@@ -46,13 +46,20 @@ impl FileStamp {
     fn from_path(path: &Path) -> Option<FileStamp> {
         let found = std::fs::metadata(path).ok()?;
         let changed_ns = i128::from(found.mtime()) * 1_000_000_000 + i128::from(found.mtime_nsec());
-        Some(FileStamp { inode: found.ino(), size: found.size(), changed_ns })
+        Some(FileStamp {
+            inode: found.ino(),
+            size: found.size(),
+            changed_ns,
+        })
     }
 }
 
 impl ProjectFiles {
     pub(crate) fn new(engine: Engine) -> ProjectFiles {
-        ProjectFiles { engine, last_read: Mutex::default() }
+        ProjectFiles {
+            engine,
+            last_read: Mutex::default(),
+        }
     }
 
     /// Applies changed files, until the daemon ends.
@@ -62,15 +69,23 @@ impl ProjectFiles {
         loop {
             round.tick().await;
             let files = self.clone();
-            if tokio::task::spawn_blocking(move || files.apply_changed()).await.is_err() {
-                tracing::error!("could not read the settings files of the projects: the task panicked");
+            if tokio::task::spawn_blocking(move || files.apply_changed())
+                .await
+                .is_err()
+            {
+                tracing::error!(
+                    "could not read the settings files of the projects: the task panicked"
+                );
             }
         }
     }
 
     /// Applies the files that have changed. Returns the files that cannot be applied.
     pub(crate) fn apply_changed(&self) -> Vec<SettingsFileFault> {
-        let mut seen = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self
+            .last_read
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let board = self.engine.board();
         seen.retain(|name, _| board.projects.contains_key(name));
         for (name, known) in &board.projects {
@@ -81,39 +96,69 @@ impl ProjectFiles {
             let applied = self.apply_to(known);
             let fault = applied.err().map(|error| in_one_line(&error.message()));
             if let Some(fault) = &fault {
-                tracing::warn!(project = %name, "could not apply regatta.toml; the previous settings stay in force: {fault}");
+                tracing::warn!(project = %name, "could not apply regatta.toml; the previous \
+                    settings stay in force: {fault}");
             }
-            seen.insert(name.clone(), LastRead { stamps, error: fault });
+            seen.insert(
+                name.clone(),
+                LastRead {
+                    stamps,
+                    error: fault,
+                },
+            );
         }
         let fault = |(project, seen): (&ProjectName, &LastRead)| {
-            Some(SettingsFileFault { project: project.clone(), why: seen.error.clone()? })
+            Some(SettingsFileFault {
+                project: project.clone(),
+                why: seen.error.clone()?,
+            })
         };
         seen.iter().filter_map(fault).collect()
     }
 
     fn apply_to(&self, known: &Project) -> Result<(), CommandError> {
-        let Some(add) = read_project_settings(known)? else { return Ok(()) };
+        let Some(add) = read_project_settings(known)? else {
+            return Ok(());
+        };
         let git = self.engine.git();
-        let of_git = |error: regatta_engine::ports::git::GitError| command_error(error.code, error.message, error.hint);
+        let of_git = |error: regatta_engine::ports::git::GitError| {
+            command_error(error.code, error.message, error.hint)
+        };
         // Another branch may have an old version of the file, so only the file on the trunk is
         // applied.
-        let branch = git.inspect(Path::new(&known.location)).map_err(of_git)?.branch;
+        let branch = git
+            .inspect(Path::new(&known.location))
+            .map_err(of_git)?
+            .branch;
         if branch.is_none_or(|branch| branch != known.trunk && branch != add.trunk) {
             return Ok(());
         }
         if add.trunk != known.trunk {
-            git.tip(&ProjectRepo { trunk: add.trunk.clone(), ..ProjectRepo::from_project(known) }).map_err(of_git)?;
+            git.tip(&ProjectRepo {
+                trunk: add.trunk.clone(),
+                ..ProjectRepo::from_project(known)
+            })
+            .map_err(of_git)?;
         }
-        let request = Request { by: Actor::Regatta, key: None, command: Command::ChangeProject(add) };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command: Command::ChangeProject(add),
+        };
         let applied = self.engine.submit(request);
-        applied.map(|_| ()).map_err(|error| command_error("bad_config", error.to_string(), "fix regatta.toml"))
+        applied
+            .map(|_| ())
+            .map_err(|error| command_error("bad_config", error.to_string(), "fix regatta.toml"))
     }
 }
 
 /// Shortens a TOML error to one line with place and cause. The lines in between only quote the
 /// file.
 pub(crate) fn in_one_line(report: &str) -> String {
-    let mut lines = report.lines().map(str::trim).filter(|text| !text.is_empty());
+    let mut lines = report
+        .lines()
+        .map(str::trim)
+        .filter(|text| !text.is_empty());
     let first = lines.next().unwrap_or_default();
     match lines.next_back() {
         Some(cause) => first_line(&format!("{first}: {cause}")),
@@ -123,7 +168,10 @@ pub(crate) fn in_one_line(report: &str) -> String {
 
 fn file_stamps(location: &Path) -> Vec<Option<FileStamp>> {
     let head = location.join(".git/HEAD");
-    let files = settings::nearest_file(location).into_iter().chain(settings::user_file()).chain([head]);
+    let files = settings::nearest_file(location)
+        .into_iter()
+        .chain(settings::user_file())
+        .chain([head]);
     files.map(|path| FileStamp::from_path(&path)).collect()
 }
 
@@ -131,23 +179,38 @@ fn file_stamps(location: &Path) -> Vec<Option<FileStamp>> {
 /// the environment of `regatta init` gave stay as they are.
 fn read_project_settings(known: &Project) -> Result<Option<project::AddProject>, CommandError> {
     let location = Path::new(&known.location);
-    let Some(path) = settings::nearest_file(location) else { return Ok(None) };
-    let Some(file) = settings::read_file(&path)? else { return Ok(None) };
+    let Some(path) = settings::nearest_file(location) else {
+        return Ok(None);
+    };
+    let Some(file) = settings::read_file(&path)? else {
+        return Ok(None);
+    };
     let bad = |what: String| command_error("bad_config", what, "fix regatta.toml");
     let trunk = match &file.project.trunk {
         Some(name) => BranchName::new(name).map_err(|error| bad(error.to_string()))?,
         None => known.trunk.clone(),
     };
-    let timeout = file.validation.timeout.as_deref().map(settings::duration_ms).transpose().map_err(bad)?;
+    let timeout = file
+        .validation
+        .timeout
+        .as_deref()
+        .map(settings::duration_ms)
+        .transpose()
+        .map_err(bad)?;
     let mut found = settings::project_settings(location)?;
-    if !settings::is_set_in_files(location, "landing.checkout")? && std::env::var_os("REGATTA_CHECKOUT").is_none() {
+    if !settings::is_set_in_files(location, "landing.checkout")?
+        && std::env::var_os("REGATTA_CHECKOUT").is_none()
+    {
         found.landing.checkout = known.settings.landing.checkout;
     }
     Ok(Some(project::AddProject {
         name: known.name.clone(),
         location: known.location.clone(),
         trunk,
-        validation: file.validation.commands.unwrap_or_else(|| known.validation.clone()),
+        validation: file
+            .validation
+            .commands
+            .unwrap_or_else(|| known.validation.clone()),
         validation_timeout_ms: timeout.unwrap_or(known.validation_timeout_ms),
         settings: found,
     }))

@@ -13,10 +13,12 @@ use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::task::TaskStatus;
 
-use crate::client::{Client, CallReply, EventStreamItem};
-use crate::interrupt::Interrupts;
-use crate::output::{self, CommandError, Output, command_error, first_line, short_duration, format_table};
+use crate::client::{CallReply, Client, EventStreamItem};
 use crate::commands::CommandContext;
+use crate::interrupt::Interrupts;
+use crate::output::{
+    self, CommandError, Output, command_error, first_line, format_table, short_duration,
+};
 
 /// The reason why following ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +105,9 @@ fn follow_from(
             Ok(Some(ending)) => break Ok(ending),
             // The stream ended before the mission did, so look for another daemon.
             Ok(None) => watch.wait_for_new_daemon()?,
-            Err(CommandError::Problem(it)) if it.code == "unreachable" => watch.wait_for_new_daemon()?,
+            Err(CommandError::Problem(it)) if it.code == "unreachable" => {
+                watch.wait_for_new_daemon()?
+            }
             Err(CommandError::Exit(130)) => break Ok(FollowEnd::Detached),
             Err(error) => break Err(error),
         }
@@ -116,33 +120,53 @@ fn follow_from(
 }
 
 /// Prints how to watch and how to stop. A second Ctrl-C asks whether to stop.
-fn on_detached(app: &CommandContext, client: &Client, id: MissionId, interrupts: &mut Interrupts) -> Result<(), CommandError> {
+fn on_detached(
+    app: &CommandContext,
+    client: &Client,
+    id: MissionId,
+    interrupts: &mut Interrupts,
+) -> Result<(), CommandError> {
     interrupts.discard_pending();
     app.output.print_note(&format!(
-        "detached; the agents keep working · watch them: regatta run --resume {id} · stop them: regatta stop {id}"
+        "detached; the agents keep working · watch them: regatta run --resume {id} · stop them: \
+        regatta stop {id}"
     ));
     let ask = app.can_ask_now();
     if !ask && !app.global.no_input {
         return Ok(()); // there is nobody to press it again
     }
     if ask {
-        app.output.print_note("Ctrl-C again asks whether to stop them");
+        app.output
+            .print_note("Ctrl-C again asks whether to stop them");
     }
     if !interrupts.wait_within(SECOND_INTERRUPT_TIMEOUT) {
         return Ok(());
     }
     let stop = |drain: bool| -> Result<(), CommandError> {
         let _stopped: CallReply<serde_json::Value> =
-            client.call(&Call::Stop(input::StopInput { id: Some(id.to_string()), drain, again: false }))?;
-        let how = if drain { "draining: nothing new starts" } else { "stopped; all work is kept" };
-        app.output.print_note(&format!("{how} · go on: regatta run --resume {id}"));
+            client.call(&Call::Stop(input::StopInput {
+                id: Some(id.to_string()),
+                drain,
+                again: false,
+            }))?;
+        let how = if drain {
+            "draining: nothing new starts"
+        } else {
+            "stopped; all work is kept"
+        };
+        app.output
+            .print_note(&format!("{how} · go on: regatta run --resume {id}"));
         Ok(())
     };
     if !ask {
         return stop(true);
     }
     let answer = interrupts.ask_person(&format!("stop {id} now? its work is kept [y/N]"));
-    match answer.as_deref().map(|it| it.trim().to_ascii_lowercase()).as_deref() {
+    match answer
+        .as_deref()
+        .map(|it| it.trim().to_ascii_lowercase())
+        .as_deref()
+    {
         Some("y" | "yes") => stop(false),
         _ => {
             app.output.print_note("the agents keep working");
@@ -177,7 +201,10 @@ impl Follower<'_> {
         self.table.draw(&self.mission);
         let (client, after) = (self.client, self.last_revision);
         let mut ending = None;
-        if self.settled_revision.is_some_and(|it| self.last_revision >= it) {
+        if self
+            .settled_revision
+            .is_some_and(|it| self.last_revision >= it)
+        {
             return Ok(Some(FollowEnd::Settled));
         }
         client.stream_events(after, true, |seen| {
@@ -186,10 +213,16 @@ impl Follower<'_> {
                 EventStreamItem::Idle => self.on_idle(),
             }
             let pace = Duration::from_millis(if self.table.is_live { 250 } else { 50 });
-            if self.settled_revision.is_none() && self.is_dirty && self.last_refresh.elapsed() > pace {
+            if self.settled_revision.is_none()
+                && self.is_dirty
+                && self.last_refresh.elapsed() > pace
+            {
                 self.refresh()?;
             }
-            if self.settled_revision.is_some_and(|it| self.last_revision >= it) {
+            if self
+                .settled_revision
+                .is_some_and(|it| self.last_revision >= it)
+            {
                 ending = Some(FollowEnd::Settled);
             } else if self.is_person_needed {
                 ending = Some(FollowEnd::PersonNeeded);
@@ -207,11 +240,18 @@ impl Follower<'_> {
 
     fn refresh(&mut self) -> Result<(), CommandError> {
         (self.is_dirty, self.last_refresh) = (false, Instant::now());
-        let got: CallReply<MissionView> = self.client.call_on_new_thread(Call::MissionShow(input::IdInput { id: self.id.to_string() }))?;
+        let got: CallReply<MissionView> =
+            self.client
+                .call_on_new_thread(Call::MissionShow(input::IdInput {
+                    id: self.id.to_string(),
+                }))?;
         self.mission = got.data;
         self.settled_revision = self.mission.settled.then_some(got.revision);
         if self.ends_when != FollowUntil::Settled {
-            let asks: Vec<InboxView> = self.client.call_on_new_thread(Call::InboxList(input::ProjectFilter { project: None }))?.data;
+            let asks: Vec<InboxView> = self
+                .client
+                .call_on_new_thread(Call::InboxList(input::ProjectFilter { project: None }))?
+                .data;
             self.is_person_needed = needs_person(&self.mission, &asks, self.ends_when);
         }
         self.table.draw(&self.mission);
@@ -228,13 +268,16 @@ impl Follower<'_> {
             return Ok(());
         }
         if event.kind == "task.started"
-            && let (Some(task), Ok(time)) = (task_of_event(event), event.time.parse::<jiff::Timestamp>())
+            && let (Some(task), Ok(time)) =
+                (task_of_event(event), event.time.parse::<jiff::Timestamp>())
         {
-            self.table.attempt_starts_unix_ms.insert(task, u64::try_from(time.as_millisecond()).unwrap_or(0));
+            self.table
+                .attempt_starts_unix_ms
+                .insert(task, u64::try_from(time.as_millisecond()).unwrap_or(0));
         }
         if self.prints_events {
-            let text =
-                serde_json::to_string(event).map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+            let text = serde_json::to_string(event)
+                .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
             self.table.out.print(&format!("{text}\n"))?;
         } else if let Some(text) = milestone_line(event) {
             self.table.print_milestone(&text);
@@ -251,7 +294,11 @@ impl Follower<'_> {
             self.last_line = Instant::now();
             let now = jiff::Timestamp::now().to_string();
             let time = now.get(11..19).unwrap_or_default();
-            self.table.out.print_note(&format!("{time} {} {}", self.id, state_counts(&self.mission)));
+            self.table.out.print_note(&format!(
+                "{time} {} {}",
+                self.id,
+                state_counts(&self.mission)
+            ));
         }
     }
 
@@ -273,16 +320,26 @@ impl Follower<'_> {
     }
 }
 
-/// Returns whether a task waits for a person or, with [`FollowUntil::OnlyPersonNeeded`], whether every open
-/// task does.
+/// Returns whether a task waits for a person or, with [`FollowUntil::OnlyPersonNeeded`], whether
+/// every open task does.
 fn needs_person(mission: &MissionView, asks: &[InboxView], ends: FollowUntil) -> bool {
-    let stands = |it: &TaskView| asks.iter().any(|ask| ask.is_blocking() && ask.task == Some(it.task.id));
+    let stands = |it: &TaskView| {
+        asks.iter()
+            .any(|ask| ask.is_blocking() && ask.task == Some(it.task.id))
+    };
     let asked = |it: &TaskView| stands(it) || it.word == "review";
     let over = |it: &TaskView| it.task.status.is_terminal();
-    let open = |id: &TaskId| mission.tasks.iter().any(|it| it.task.id == *id && !over(it));
-    let held_up = |it: &TaskView| it.task.status.is_waiting() && it.task.blocked_by.iter().any(open);
+    let open = |id: &TaskId| {
+        mission
+            .tasks
+            .iter()
+            .any(|it| it.task.id == *id && !over(it))
+    };
+    let held_up =
+        |it: &TaskView| it.task.status.is_waiting() && it.task.blocked_by.iter().any(open);
     let rests = |it: &TaskView| asked(it) || over(it) || held_up(it);
-    mission.tasks.iter().any(asked) && (ends == FollowUntil::PersonNeeded || mission.tasks.iter().all(rests))
+    mission.tasks.iter().any(asked)
+        && (ends == FollowUntil::PersonNeeded || mission.tasks.iter().all(rests))
 }
 
 /// Returns the number of tasks per state, in one line.
@@ -294,7 +351,11 @@ fn state_counts(mission: &MissionView) -> String {
             None => counts.push((&it.word, 1)),
         }
     }
-    counts.iter().map(|(word, many)| format!("{many} {word}")).collect::<Vec<_>>().join(", ")
+    counts
+        .iter()
+        .map(|(word, many)| format!("{many} {word}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Waits until a task has landed or has left the queue. Returns `None` if the time ran out.
@@ -307,8 +368,13 @@ pub(crate) fn wait_until_landed(
     let began = Instant::now();
     let mut found = None;
     client.stream_events(after.saturating_sub(1), true, |_| {
-        let task: TaskView = client.call_on_new_thread(Call::Show(input::IdInput { id: id.to_string() }))?.data;
-        let held = task.waits.first().is_some_and(|it| it.kind == regatta_core::schedule::WaitKind::Policy);
+        let task: TaskView = client
+            .call_on_new_thread(Call::Show(input::IdInput { id: id.to_string() }))?
+            .data;
+        let held = task
+            .waits
+            .first()
+            .is_some_and(|it| it.kind == regatta_core::schedule::WaitKind::Policy);
         // A task that a person took over is checked before it is queued.
         let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
         if (task.word != "landing" && !is_checked) || held {
@@ -328,7 +394,14 @@ fn task_of_event(event: &EventView) -> Option<TaskId> {
 
 /// Returns the line for an event that is worth one.
 pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
-    let text = |name: &str| event.data.get(name).and_then(|it| it.as_str()).unwrap_or_default().to_owned();
+    let text = |name: &str| {
+        event
+            .data
+            .get(name)
+            .and_then(|it| it.as_str())
+            .unwrap_or_default()
+            .to_owned()
+    };
     let what = match event.kind.as_str() {
         "task.started" => format!("started by {}", text("agent")),
         "task.completed" if !text("landed").is_empty() => {
@@ -341,16 +414,25 @@ pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
         "task.needs_human" => format!("needs you: {}", text("reason")),
         "task.escaped" => {
             let part = |name: &str| event.data.get("escape").and_then(|escape| escape.get(name));
-            let finding = part("finding").and_then(|it| it.as_str()).unwrap_or_default();
-            let attempt = part("attempt").and_then(|it| it.as_str()).unwrap_or_default();
+            let finding = part("finding")
+                .and_then(|it| it.as_str())
+                .unwrap_or_default();
+            let attempt = part("attempt")
+                .and_then(|it| it.as_str())
+                .unwrap_or_default();
             match part("found").and_then(|it| it.as_str()) {
-                Some("said") => format!("needs files outside its manifest: {finding} (regatta scope)"),
+                Some("said") => {
+                    format!("needs files outside its manifest: {finding} (regatta scope)")
+                }
                 _ => format!("{finding}; left out of its work but kept: regatta diff {attempt}"),
             }
         }
         "approval.asked" => return request_line(event),
         "task.warned" => format!("warning: {}", text("text")),
-        "mission.serialised" => format!("tasks that share files now run one after the other: {}", text("reason")),
+        "mission.serialised" => format!(
+            "tasks that share files now run one after the other: {}",
+            text("reason")
+        ),
         "landing.held" => format!("waits: {}", text("reason")),
         _ => return None,
     };
@@ -362,17 +444,30 @@ pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
 fn request_line(event: &EventView) -> Option<String> {
     let approval = event.data.get("approval")?;
     let (task, ask) = (approval.get("task")?.as_str()?, approval.get("ask")?);
-    let text = |it: &serde_json::Value, name: &str| it.get(name).and_then(|it| it.as_str()).map(first_line);
-    let (time, id) = (event.time.get(11..19).unwrap_or(&event.time), &event.subject);
-    let choices = ask.get("choices").and_then(|it| it.as_array()).map_or(&[][..], |it| &it[..]);
-    let named = (1..).zip(choices).filter_map(|(nth, it)| Some(format!("  {nth} {}", first_line(it.as_str()?))));
+    let text = |it: &serde_json::Value, name: &str| {
+        it.get(name).and_then(|it| it.as_str()).map(first_line)
+    };
+    let (time, id) = (
+        event.time.get(11..19).unwrap_or(&event.time),
+        &event.subject,
+    );
+    let choices = ask
+        .get("choices")
+        .and_then(|it| it.as_array())
+        .map_or(&[][..], |it| &it[..]);
+    let named = (1..)
+        .zip(choices)
+        .filter_map(|(nth, it)| Some(format!("  {nth} {}", first_line(it.as_str()?))));
     let named: String = named.collect();
     let (what, way) = match text(ask, "text") {
         Some(question) if named.is_empty() => (question, "regatta inbox -i".to_owned()),
         Some(question) => (question + &named, format!("regatta answer {id} 1")),
         None => {
             let tool = ask.get("tool")?;
-            (text(tool, "command").or_else(|| text(tool, "title"))?, format!("regatta allow {id}"))
+            (
+                text(tool, "command").or_else(|| text(tool, "title"))?,
+                format!("regatta allow {id}"),
+            )
         }
     };
     Some(format!("{time} {task} needs you: {id} {what} · {way}"))
@@ -388,7 +483,12 @@ struct LiveTable<'a> {
 
 impl LiveTable<'_> {
     fn new(out: &Output) -> LiveTable<'_> {
-        LiveTable { is_live: output::is_stdout_watched() && !out.is_json && out.quiet_level == 0, drawn_lines: 0, out, attempt_starts_unix_ms: BTreeMap::new() }
+        LiveTable {
+            is_live: output::is_stdout_watched() && !out.is_json && out.quiet_level == 0,
+            drawn_lines: 0,
+            out,
+            attempt_starts_unix_ms: BTreeMap::new(),
+        }
     }
 
     fn clear(&mut self) {
@@ -420,14 +520,27 @@ impl LiveTable<'_> {
         };
         let mut tasks: Vec<&TaskView> = mission.tasks.iter().collect();
         tasks.sort_by_key(|it| urgency(it));
-        let room = output::window_height().map_or(MAX_ROWS, |it| it.saturating_sub(4).clamp(1, MAX_ROWS));
-        let rows: Vec<Vec<String>> = tasks.iter().take(room).map(|it| self.task_row(it)).collect();
+        let room =
+            output::window_height().map_or(MAX_ROWS, |it| it.saturating_sub(4).clamp(1, MAX_ROWS));
+        let rows: Vec<Vec<String>> = tasks
+            .iter()
+            .take(room)
+            .map(|it| self.task_row(it))
+            .collect();
         let mut text = format_table(&rows);
         if tasks.len() > room {
-            text += &format!("and {} more: {}\n", tasks.len() - room, state_counts(mission));
+            text += &format!(
+                "and {} more: {}\n",
+                tasks.len() - room,
+                state_counts(mission)
+            );
         }
         // A single write, so that the screen never shows an empty table.
-        let up = if self.drawn_lines > 0 { format!("\r\x1b[{}A\x1b[J", self.drawn_lines) } else { String::new() };
+        let up = if self.drawn_lines > 0 {
+            format!("\r\x1b[{}A\x1b[J", self.drawn_lines)
+        } else {
+            String::new()
+        };
         self.drawn_lines = text.lines().count();
         let _gone = write!(std::io::stderr(), "{up}{text}");
     }
@@ -436,28 +549,59 @@ impl LiveTable<'_> {
     /// activity.
     fn task_row(&self, it: &TaskView) -> Vec<String> {
         let task = &it.task;
-        let agent = task.agent.as_ref().or(task.assignee.as_ref()).map_or("-".into(), ToString::to_string);
+        let agent = task
+            .agent
+            .as_ref()
+            .or(task.assignee.as_ref())
+            .map_or("-".into(), ToString::to_string);
         let running = matches!(task.status, TaskStatus::InProgress | TaskStatus::Validating);
         let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-        let began = self.attempt_starts_unix_ms.get(&task.id).copied().unwrap_or(task.updated_unix_ms);
-        let worked = task.spent.wall_ms + if running { now.saturating_sub(began) } else { 0 };
-        let elapsed = if worked > 0 { short_duration(worked) } else { "-".into() };
+        let began = self
+            .attempt_starts_unix_ms
+            .get(&task.id)
+            .copied()
+            .unwrap_or(task.updated_unix_ms);
+        let worked = task.spent.wall_ms
+            + if running {
+                now.saturating_sub(began)
+            } else {
+                0
+            };
+        let elapsed = if worked > 0 {
+            short_duration(worked)
+        } else {
+            "-".into()
+        };
         let tokens = match task.spent.usage.tokens() {
             0 => "-".into(),
             many => format_tokens(many),
         };
         let doing = match (it.word.as_str(), it.waits.first()) {
             ("working", _) if task.status == TaskStatus::Validating => "validating".into(),
-            ("working", _) if it.asks.is_some() => first_line(it.live.as_deref().unwrap_or_default()),
+            ("working", _) if it.asks.is_some() => {
+                first_line(it.live.as_deref().unwrap_or_default())
+            }
             ("working", _) => first_line(&task.progress),
             (_, Some(reason)) => first_line(&reason.text),
-            (_, None) => task
-                .landed
-                .as_ref()
-                .map_or_else(|| first_line(task.reason.as_deref().unwrap_or_default()), |it| it.as_str()[..10].to_owned()),
+            (_, None) => task.landed.as_ref().map_or_else(
+                || first_line(task.reason.as_deref().unwrap_or_default()),
+                |it| it.as_str()[..10].to_owned(),
+            ),
         };
-        let state = self.out.format_state(if it.asks.is_some() { "needs you" } else { &it.word });
-        vec![task.id.to_string(), state, first_line(&task.subject), agent, elapsed, tokens, doing]
+        let state = self.out.format_state(if it.asks.is_some() {
+            "needs you"
+        } else {
+            &it.word
+        });
+        vec![
+            task.id.to_string(),
+            state,
+            first_line(&task.subject),
+            agent,
+            elapsed,
+            tokens,
+            doing,
+        ]
     }
 }
 
@@ -474,6 +618,9 @@ pub(crate) fn format_tokens(many: u64) -> String {
 mod tests {
     #[test]
     fn tokens_are_short() {
-        assert_eq!([0, 999, 1_000, 12_449, 3_160_000].map(super::format_tokens), ["0", "999", "1.0k", "12.4k", "3.1M"]);
+        assert_eq!(
+            [0, 999, 1_000, 12_449, 3_160_000].map(super::format_tokens),
+            ["0", "999", "1.0k", "12.4k", "3.1M"]
+        );
     }
 }

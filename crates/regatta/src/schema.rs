@@ -9,7 +9,10 @@ use crate::plan::fields::{EFFORTS, ISSUE_TYPES};
 
 /// Returns the names of all schemas.
 pub(crate) fn schema_names() -> Vec<String> {
-    regatta_api::schema::all_kinds().into_iter().chain(["plan".into(), "config".into()]).collect()
+    regatta_api::schema::all_kinds()
+        .into_iter()
+        .chain(["plan".into(), "config".into()])
+        .collect()
 }
 
 /// Returns the schema with the name `kind`.
@@ -28,7 +31,10 @@ fn string_or_list() -> Value {
 /// Returns the schemas of a scripted agent's steps, by name.
 fn step_schemas() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
-    let (whole, truth) = (json!({ "type": "integer", "minimum": 0 }), json!({ "type": "boolean" }));
+    let (whole, truth) = (
+        json!({ "type": "integer", "minimum": 0 }),
+        json!({ "type": "boolean" }),
+    );
     let table = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     let or_text = |long: Value| json!({ "anyOf": [text, long] });
     let texts = json!({ "type": "array", "items": text });
@@ -135,16 +141,21 @@ fn plan_schema() -> Value {
 /// Returns the schema of `regatta.toml` and `config.toml`: the settings of a project from the API,
 /// and those of this program.
 fn config_schema() -> Value {
-    let table =
-        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });
     let mut schema = regatta_api::schema::settings_schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
     schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");
     let ours = [
-        ("project", json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
-        ("validation", json!({ "commands": strings, "timeout": { "type": "string" } })),
+        (
+            "project",
+            json!({ "name": { "type": "string" }, "trunk": { "type": "string" } }),
+        ),
+        (
+            "validation",
+            json!({ "commands": strings, "timeout": { "type": "string" } }),
+        ),
         (
             "daemon",
             json!({
@@ -160,7 +171,8 @@ fn config_schema() -> Value {
     for (name, properties) in ours {
         schema["properties"][name] = table(properties);
     }
-    let dollars = json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
+    let dollars =
+        json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
     let mut price = table(json!({
         "model": { "type": "string", "description": "A model's name; * stands for anything" },
         "input": dollars, "output": dollars, "cached_input": dollars, "cache_write": dollars,
@@ -176,10 +188,12 @@ fn config_schema() -> Value {
 
 /// Returns the schema of `[bridges]`, which only the user's own file has.
 fn bridges_schema(text: &Value, strings: &Value) -> Value {
-    let table =
-        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let follow_ups = json!({ "enum": ["mention", "last", "last_active", "all", "never"] });
-    let (deliver, context) = (json!({ "enum": ["review", "land", "pull"] }), json!({ "enum": ["none", "thread"] }));
+    let (deliver, context) = (
+        json!({ "enum": ["review", "land", "pull"] }),
+        json!({ "enum": ["none", "thread"] }),
+    );
     let map = table(json!({
         "slack": text, "github": text, "linear": text, "telegram": text, "project": text, "directory": text,
         "prompt": text, "deliver": deliver, "follow_ups": follow_ups, "context": context,
@@ -209,10 +223,16 @@ mod tests {
         let mut all: Vec<&String> = read.iter().chain(&known).copied().collect();
         all.sort_unstable();
         all.dedup();
-        assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
+        assert_eq!(
+            (all.len(), known.len()),
+            (read.len(), read.len()),
+            "{read:?} and {known:?}"
+        );
         assert_eq!(schema["additionalProperties"], false);
         // The schema also has every setting of the bridges.
-        let known = schema["properties"]["bridges"]["properties"].as_object().unwrap();
+        let known = schema["properties"]["bridges"]["properties"]
+            .as_object()
+            .unwrap();
         let read = serde_json::to_value(regatta_bridges::config::BridgesConfig::default()).unwrap();
         let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
         let mut known: Vec<&String> = known.keys().collect();
@@ -237,8 +257,12 @@ mod tests {
             Some("boolean") => json!(true),
             Some("array") => json!([sample(&schema["items"], all)]),
             Some("object") => {
-                let required: Vec<&str> =
-                    schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                let required: Vec<&str> = schema["required"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .collect();
                 let fields = schema["properties"].as_object().unwrap().iter();
                 fields
                     .filter(|(name, _)| all || required.contains(&name.as_str()))
@@ -254,19 +278,39 @@ mod tests {
     /// omitted.
     #[test]
     fn the_schema_describes_every_step_as_the_scripted_agent_reads_it() {
-        let read = |name: &str, value: &Value| regatta_agents::script::parse_script(&json!([{ name: value }]).to_string());
+        let read = |name: &str, value: &Value| {
+            regatta_agents::script::parse_script(&json!([{ name: value }]).to_string())
+        };
         for (name, schema) in step_schemas().as_object().unwrap() {
-            let forms = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+            let forms = schema["anyOf"]
+                .as_array()
+                .cloned()
+                .unwrap_or_else(|| vec![schema.clone()]);
             for form in &forms {
-                assert!(form.get("type").or(form.get("const")).is_some(), "{name} has an empty schema");
+                assert!(
+                    form.get("type").or(form.get("const")).is_some(),
+                    "{name} has an empty schema"
+                );
                 for all in [true, false] {
                     let value = sample(form, all);
-                    assert!(read(name, &value).is_ok(), "{name} = {value}: {:?}", read(name, &value));
+                    assert!(
+                        read(name, &value).is_ok(),
+                        "{name} = {value}: {:?}",
+                        read(name, &value)
+                    );
                 }
-                for field in form["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                for field in form["required"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                {
                     let mut value = sample(form, true);
                     value.as_object_mut().unwrap().remove(field);
-                    assert!(read(name, &value).is_err(), "{name} without {field} is read");
+                    assert!(
+                        read(name, &value).is_err(),
+                        "{name} without {field} is read"
+                    );
                 }
                 if form["type"] == "object" {
                     let mut value = sample(form, true);
@@ -285,14 +329,26 @@ mod tests {
         let names: Vec<&str> = STEP_EXAMPLES.iter().map(|(name, _)| *name).collect();
         assert_eq!(names, STEP_NAMES);
         for (name, example) in STEP_EXAMPLES {
-            let plan = format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
-            assert!(plan::parse_plan(&plan, false, "example").is_ok(), "{example}");
-            assert!(docs.contains(&format!("| `{name}` | `{{ {example} }}`")), "docs/plans.md lacks {name}: {example}");
+            let plan =
+                format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
+            assert!(
+                plan::parse_plan(&plan, false, "example").is_ok(),
+                "{example}"
+            );
+            assert!(
+                docs.contains(&format!("| `{name}` | `{{ {example} }}`")),
+                "docs/plans.md lacks {name}: {example}"
+            );
         }
     }
 
     fn property_names(schema: &Value) -> Vec<&str> {
-        let mut names: Vec<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut names: Vec<&str> = schema["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         names.sort_unstable();
         names
     }
@@ -309,8 +365,14 @@ mod tests {
         let task = &schema["properties"]["task"]["items"];
         assert_eq!(property_names(&schema), sorted(plan::PLAN_FIELDS));
         assert_eq!(property_names(task), sorted(plan::TASK_FIELDS));
-        assert_eq!(property_names(&task["properties"]["validation"]), sorted(plan::fields::VALIDATION_FIELDS));
-        assert_eq!(property_names(&task["properties"]["script"]["items"]), sorted(STEP_NAMES));
+        assert_eq!(
+            property_names(&task["properties"]["validation"]),
+            sorted(plan::fields::VALIDATION_FIELDS)
+        );
+        assert_eq!(
+            property_names(&task["properties"]["script"]["items"]),
+            sorted(STEP_NAMES)
+        );
         // Every field accepts a value of the schema's type and rejects a value of another type.
         for name in plan::TASK_FIELDS {
             let kind = &task["properties"][name];
@@ -326,9 +388,17 @@ mod tests {
             let read = |value: Value| {
                 let mut it = json!({ "subject": "x", "id": "a" });
                 it[name] = value;
-                plan::parse_plan(&json!([it, { "subject": "y", "id": "other" }]).to_string(), true, "p")
+                plan::parse_plan(
+                    &json!([it, { "subject": "y", "id": "other" }]).to_string(),
+                    true,
+                    "p",
+                )
             };
-            assert!(read(good.clone()).is_ok(), "{name} = {good}: {:?}", read(good.clone()));
+            assert!(
+                read(good.clone()).is_ok(),
+                "{name} = {good}: {:?}",
+                read(good.clone())
+            );
             assert!(read(json!(true)).is_err(), "{name} is never true or false");
         }
     }
@@ -339,15 +409,29 @@ mod tests {
         let text = include_str!("../../../docs/plans.md");
         let mut examples = 0;
         for block in text.split("```").skip(1).step_by(2) {
-            let Some((kind, body)) = block.split_once('\n') else { continue };
+            let Some((kind, body)) = block.split_once('\n') else {
+                continue;
+            };
             match kind {
-                "toml" if body.contains("[[task]]") => drop(plan::parse_plan(body, false, "docs").unwrap()),
-                "json" if body.contains("\"task\"") => drop(plan::parse_plan(body, true, "docs").unwrap()),
+                "toml" if body.contains("[[task]]") => {
+                    drop(plan::parse_plan(body, false, "docs").unwrap())
+                }
+                "json" if body.contains("\"task\"") => {
+                    drop(plan::parse_plan(body, true, "docs").unwrap())
+                }
                 "json" if body.contains("\"wave\"") => {
                     let file = tempfile::NamedTempFile::new().unwrap();
                     std::fs::write(file.path(), body).unwrap();
-                    let flow = plan::quest_wave::RatchetTemplate { command: vec!["ol".into()], quest: None };
-                    plan::quest_wave::read_wave_file(file.path(), std::path::Path::new("/nowhere"), &flow).unwrap();
+                    let flow = plan::quest_wave::RatchetTemplate {
+                        command: vec!["ol".into()],
+                        quest: None,
+                    };
+                    plan::quest_wave::read_wave_file(
+                        file.path(),
+                        std::path::Path::new("/nowhere"),
+                        &flow,
+                    )
+                    .unwrap();
                 }
                 "jsonl" => {
                     let source = plan::diagnostic::SourceText::new("docs", body);

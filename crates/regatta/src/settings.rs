@@ -94,10 +94,18 @@ pub(crate) struct DaemonSection {
 /// matter here.
 pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, String> {
     let table: toml::Table = toml::from_str(text).map_err(|it| it.message().to_owned())?;
-    let Some(validation) = table.get("validation") else { return Ok(regatta_engine::CheckSettings::default()) };
-    let validation: ValidationSection = validation.clone().try_into().map_err(|it| it.message().to_owned())?;
+    let Some(validation) = table.get("validation") else {
+        return Ok(regatta_engine::CheckSettings::default());
+    };
+    let validation: ValidationSection = validation
+        .clone()
+        .try_into()
+        .map_err(|it| it.message().to_owned())?;
     let timeout_ms = validation.timeout.as_deref().map(duration_ms).transpose()?;
-    Ok(regatta_engine::CheckSettings { commands: validation.commands, timeout_ms })
+    Ok(regatta_engine::CheckSettings {
+        commands: validation.commands,
+        timeout_ms,
+    })
 }
 
 /// Reads a settings file. Returns `None` if the file does not exist.
@@ -109,7 +117,12 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandErro
 fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, CommandError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory
+            ) =>
+        {
             return Ok(None);
         }
         Err(error) => {
@@ -125,15 +138,24 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
             Some(meant) => format!("write `{meant}`"),
             None => "fix the file, or print a new one: regatta init --print".to_owned(),
         };
-        let message = format!("invalid settings in {}: {}", path.display(), error.to_string().trim_end());
+        let message = format!(
+            "invalid settings in {}: {}",
+            path.display(),
+            error.to_string().trim_end()
+        );
         command_error("bad_config", message, hint)
     };
-    Ok(Some((toml::from_str(&text).map_err(bad)?, toml::from_str(&text).map_err(bad)?)))
+    Ok(Some((
+        toml::from_str(&text).map_err(bad)?,
+        toml::from_str(&text).map_err(bad)?,
+    )))
 }
 
 /// Returns the path of the user's own settings file.
 pub(crate) fn user_file() -> Option<PathBuf> {
-    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|it| it.is_absolute());
+    let config = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute());
     config
         .or_else(|| std::env::var_os("HOME").map(|it| PathBuf::from(it).join(".config")))
         .map(|it| it.join("regatta/config.toml"))
@@ -141,12 +163,18 @@ pub(crate) fn user_file() -> Option<PathBuf> {
 
 /// Returns the prices of models: those of the user's own file, then the built-in ones.
 pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
-    let Some(path) = user_file() else { return Ok(prices::default_prices()) };
+    let Some(path) = user_file() else {
+        return Ok(prices::default_prices());
+    };
     let own = read_file(&path)?.map(|it| it.price).unwrap_or_default();
     if let Some(odd) = own.iter().find(|it| !it.is_valid()) {
         return Err(command_error(
             "bad_config",
-            format!("{} has an invalid price for {:?}", path.display(), odd.model),
+            format!(
+                "{} has an invalid price for {:?}",
+                path.display(),
+                odd.model
+            ),
             "write the price in US dollars per million tokens, 0 or more",
         ));
     }
@@ -157,14 +185,27 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
 pub(crate) fn load_bridges() -> config::BridgeSettings {
     let file = match user_file().map(|path| read_layer(&path)).transpose() {
         Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
-        Err(error) => return config::BridgeSettings { agents: vec![], config: Err(error.message()) },
+        Err(error) => {
+            return config::BridgeSettings {
+                agents: vec![],
+                config: Err(error.message()),
+            };
+        }
     };
     let agents = file.agents.into_iter().map(|(name, entry)| {
-        let entry = entry.try_into::<config::AgentEntry>().map_err(|error| error.message().to_owned());
+        let entry = entry
+            .try_into::<config::AgentEntry>()
+            .map_err(|error| error.message().to_owned());
         (name, entry)
     });
-    let config = file.bridges.try_into::<config::BridgesConfig>().map_err(|error| error.message().to_owned());
-    config::BridgeSettings { agents: agents.collect(), config }
+    let config = file
+        .bridges
+        .try_into::<config::BridgesConfig>()
+        .map_err(|error| error.message().to_owned());
+    config::BridgeSettings {
+        agents: agents.collect(),
+        config,
+    }
 }
 
 /// Returns the data directory and the source of its path: `REGATTA_DATA_DIR`, the XDG data
@@ -172,14 +213,24 @@ pub(crate) fn load_bridges() -> config::BridgeSettings {
 pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
     if let Some(dir) = std::env::var_os("REGATTA_DATA_DIR").filter(|it| !it.is_empty()) {
         let dir = std::path::absolute(&dir).map_err(|it| {
-            command_error("bad_config", format!("REGATTA_DATA_DIR is not a valid path: {it}"), "give an absolute path")
+            command_error(
+                "bad_config",
+                format!("REGATTA_DATA_DIR is not a valid path: {it}"),
+                "give an absolute path",
+            )
         })?;
         return Ok((dir, "REGATTA_DATA_DIR"));
     }
-    if let Some(dir) = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|it| it.is_absolute()) {
+    if let Some(dir) = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute())
+    {
         return Ok((dir.join("regatta"), "XDG_DATA_HOME"));
     }
-    match std::env::var_os("HOME").map(PathBuf::from).filter(|it| it.is_absolute()) {
+    match std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .filter(|it| it.is_absolute())
+    {
         Some(home) => Ok((home.join(".local/share/regatta"), "default")),
         None => Err(command_error(
             "bad_config",
@@ -218,27 +269,65 @@ const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
 pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandError> {
     let layers = read_layers(repo)?;
     let (dir, origin) = data_dir()?;
-    let mut found = vec![ResolvedSetting { name: "data_dir".into(), value: dir.display().to_string(), origin: origin.into() }];
+    let mut found = vec![ResolvedSetting {
+        name: "data_dir".into(),
+        value: dir.display().to_string(),
+        origin: origin.into(),
+    }];
     for (name, env, default) in ENVIRONMENT_SETTINGS {
-        let from_env = std::env::var(env).ok().filter(|it| !it.is_empty()).map(|it| (it, (*env).to_owned()));
-        let from_file =
-            || layers.iter().find_map(|(path, _, table)| Some((format_value(name, value_at(table, name)?), display_path(path))));
-        let own = || value_at(&default_settings(), name).map_or_else(|| (*default).to_owned(), |it| format_value(name, it));
-        let (value, origin) = from_env.or_else(from_file).unwrap_or_else(|| (own(), "default".to_owned()));
-        found.push(ResolvedSetting { name: (*name).to_owned(), value, origin });
+        let from_env = std::env::var(env)
+            .ok()
+            .filter(|it| !it.is_empty())
+            .map(|it| (it, (*env).to_owned()));
+        let from_file = || {
+            layers.iter().find_map(|(path, _, table)| {
+                Some((
+                    format_value(name, value_at(table, name)?),
+                    display_path(path),
+                ))
+            })
+        };
+        let own = || {
+            value_at(&default_settings(), name)
+                .map_or_else(|| (*default).to_owned(), |it| format_value(name, it))
+        };
+        let (value, origin) = from_env
+            .or_else(from_file)
+            .unwrap_or_else(|| (own(), "default".to_owned()));
+        found.push(ResolvedSetting {
+            name: (*name).to_owned(),
+            value,
+            origin,
+        });
     }
     let mut names = Vec::new();
     collect_value_names(&default_settings(), "", &mut names);
-    layers.iter().for_each(|(_, _, table)| collect_value_names(table, "", &mut names));
+    layers
+        .iter()
+        .for_each(|(_, _, table)| collect_value_names(table, "", &mut names));
     names.sort();
     names.dedup();
     names.retain(|name| found.iter().all(|it| it.name != *name));
     for name in names {
-        let from_file =
-            layers.iter().find_map(|(path, _, table)| Some((format_value(&name, value_at(table, &name)?), display_path(path))));
-        let own = || (value_at(&default_settings(), &name).map_or_else(String::new, |it| format_value(&name, it)), "default".to_owned());
+        let from_file = layers.iter().find_map(|(path, _, table)| {
+            Some((
+                format_value(&name, value_at(table, &name)?),
+                display_path(path),
+            ))
+        });
+        let own = || {
+            (
+                value_at(&default_settings(), &name)
+                    .map_or_else(String::new, |it| format_value(&name, it)),
+                "default".to_owned(),
+            )
+        };
         let (value, origin) = from_file.unwrap_or_else(own);
-        found.push(ResolvedSetting { name, value, origin });
+        found.push(ResolvedSetting {
+            name,
+            value,
+            origin,
+        });
     }
     Ok(found)
 }
@@ -250,7 +339,11 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
         merge_tables(&mut merged, table);
     }
     let file: SettingsFile = merged.try_into().map_err(|it: toml::de::Error| {
-        command_error("bad_config", it.to_string(), "see where each setting comes from: regatta config show --origin")
+        command_error(
+            "bad_config",
+            it.to_string(),
+            "see where each setting comes from: regatta config show --origin",
+        )
     })?;
     let mut landing = file.landing;
     if let Ok(checkout) = std::env::var("REGATTA_CHECKOUT") {
@@ -258,13 +351,26 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
             "skip" => project::CheckoutPolicy::Skip,
             "update" | "" => project::CheckoutPolicy::Update,
             other => {
-                return Err(command_error("bad_config", format!("REGATTA_CHECKOUT is {other:?}"), "set it to update or skip"));
+                return Err(command_error(
+                    "bad_config",
+                    format!("REGATTA_CHECKOUT is {other:?}"),
+                    "set it to update or skip",
+                ));
             }
         };
     }
-    if let Some(quiet) = file.notify.quiet.as_ref().filter(|it| crate::notifications::QuietHours::parse(it).is_none()) {
+    if let Some(quiet) = file
+        .notify
+        .quiet
+        .as_ref()
+        .filter(|it| crate::notifications::QuietHours::parse(it).is_none())
+    {
         let what = format!("quiet under [notify] is {quiet:?}");
-        return Err(command_error("bad_config", what, "write two times of the day, such as \"22:00-07:00\""));
+        return Err(command_error(
+            "bad_config",
+            what,
+            "write two times of the day, such as \"22:00-07:00\"",
+        ));
     }
     Ok(project::ProjectSettings {
         landing,
@@ -281,17 +387,25 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
 
 /// Returns the value of one setting, or an empty text if it is not set.
 pub(crate) fn value_of(settings: &[ResolvedSetting], name: &str) -> String {
-    settings.iter().find(|it| it.name == name).map(|it| it.value.clone()).unwrap_or_default()
+    settings
+        .iter()
+        .find(|it| it.name == name)
+        .map(|it| it.value.clone())
+        .unwrap_or_default()
 }
 
 /// Returns the `regatta.toml` that applies to a directory, if there is one.
 pub(crate) fn nearest_file(dir: &Path) -> Option<PathBuf> {
-    dir.ancestors().map(|parent| parent.join("regatta.toml")).find(|path| path.is_file())
+    dir.ancestors()
+        .map(|parent| parent.join("regatta.toml"))
+        .find(|path| path.is_file())
 }
 
 /// Returns whether a settings file sets a setting.
 pub(crate) fn is_set_in_files(repo: &Path, setting: &str) -> Result<bool, CommandError> {
-    Ok(read_layers(repo)?.iter().any(|(_, _, table)| value_at(table, setting).is_some()))
+    Ok(read_layers(repo)?
+        .iter()
+        .any(|(_, _, table)| value_at(table, setting).is_some()))
 }
 
 /// Returns the settings files that apply to a directory, nearest first.
@@ -321,7 +435,9 @@ fn display_path(path: &Path) -> String {
 }
 
 fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
-    let (first, rest) = name.split_once('.').map_or((name, None), |it| (it.0, Some(it.1)));
+    let (first, rest) = name
+        .split_once('.')
+        .map_or((name, None), |it| (it.0, Some(it.1)));
     let value = table.get(first)?;
     match rest {
         Some(rest) => value_at(value.as_table()?, rest),
@@ -332,7 +448,11 @@ fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
 /// Collects the names of all values that are not tables.
 fn collect_value_names(table: &toml::Table, below: &str, into: &mut Vec<String>) {
     for (name, value) in table {
-        let name = if below.is_empty() { name.clone() } else { format!("{below}.{name}") };
+        let name = if below.is_empty() {
+            name.clone()
+        } else {
+            format!("{below}.{name}")
+        };
         match value {
             toml::Value::Table(it) => collect_value_names(it, &name, into),
             _ => into.push(name),
@@ -342,12 +462,18 @@ fn collect_value_names(table: &toml::Table, below: &str, into: &mut Vec<String>)
 
 /// Formats a value as people type it.
 fn format_value(name: &str, value: &toml::Value) -> String {
-    let between = if name == "validation.commands" { " && " } else { "," };
+    let between = if name == "validation.commands" {
+        " && "
+    } else {
+        ","
+    };
     match value {
         toml::Value::String(it) => it.clone(),
-        toml::Value::Array(items) if items.iter().all(|it| it.is_str()) => {
-            items.iter().filter_map(|it| it.as_str()).collect::<Vec<_>>().join(between)
-        }
+        toml::Value::Array(items) if items.iter().all(|it| it.is_str()) => items
+            .iter()
+            .filter_map(|it| it.as_str())
+            .collect::<Vec<_>>()
+            .join(between),
         other => other.to_string(),
     }
 }
@@ -356,7 +482,9 @@ fn format_value(name: &str, value: &toml::Value) -> String {
 fn merge_tables(under: &mut toml::Table, over: toml::Table) {
     for (name, value) in over {
         match (under.get_mut(&name), value) {
-            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => merge_tables(below, above),
+            (Some(toml::Value::Table(below)), toml::Value::Table(above)) => {
+                merge_tables(below, above)
+            }
             (_, value) => _ = under.insert(name, value),
         }
     }

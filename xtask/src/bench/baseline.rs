@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use crate::rng::Rng;
 use crate::report::Times;
+use crate::rng::Rng;
 
 pub(crate) const SCHEMA: &str = "\
 CREATE TABLE claims (uri TEXT PRIMARY KEY, holder TEXT NOT NULL, token INTEGER NOT NULL, expires_at INTEGER NOT NULL) STRICT;
@@ -26,7 +26,8 @@ pub(crate) fn create_database(path: &Path) -> rusqlite::Result<()> {
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
     connection.busy_timeout(LOCK_TIMEOUT)?;
-    connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))?;
+    connection
+        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "full")?;
     Ok(connection)
 }
@@ -80,7 +81,14 @@ struct BaselineCaller<'a> {
 impl<'a> BaselineCaller<'a> {
     fn new(path: &Path, number: usize, uris: &'a [String]) -> rusqlite::Result<BaselineCaller<'a>> {
         let (dice, holder) = (Rng::new(number as u64), format!("agent-{number}"));
-        Ok(BaselineCaller { connection: connect(path)?, holder, epoch: Instant::now(), uris, rng: dice, held: None })
+        Ok(BaselineCaller {
+            connection: connect(path)?,
+            holder,
+            epoch: Instant::now(),
+            uris,
+            rng: dice,
+            held: None,
+        })
     }
 
     /// Performs one operation in a transaction of its own: a claim and an event.
@@ -91,15 +99,17 @@ impl<'a> BaselineCaller<'a> {
             Some((_, _, false)) => "renewed",
             Some((_, _, true)) => "released",
         };
-        let picked = self.held.map(|it| it.0).or_else(|| self.rng.pick(self.uris));
+        let picked = self
+            .held
+            .map(|it| it.0)
+            .or_else(|| self.rng.pick(self.uris));
         let Some(uri) = picked else { return Ok(()) };
-        let change = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        change.prepare_cached("INSERT INTO events (at, kind, uri, holder) VALUES (?1, ?2, ?3, ?4)")?.execute((
-            now,
-            kind,
-            uri,
-            &self.holder,
-        ))?;
+        let change = self
+            .connection
+            .transaction_with_behavior(TransactionBehavior::Immediate)?;
+        change
+            .prepare_cached("INSERT INTO events (at, kind, uri, holder) VALUES (?1, ?2, ?3, ?4)")?
+            .execute((now, kind, uri, &self.holder))?;
         let (changed, held) = match self.held {
             None => {
                 let token = change.last_insert_rowid();
@@ -110,13 +120,24 @@ impl<'a> BaselineCaller<'a> {
                 if taken.is_some() {
                     return Err(rusqlite::Error::QueryReturnedMoreThanOneRow);
                 }
-                let sql = "INSERT OR REPLACE INTO claims (uri, holder, token, expires_at) VALUES (?1, ?2, ?3, ?4)";
-                let changed = change.prepare_cached(sql)?.execute((uri, &self.holder, token, now + 60_000))?;
+                let sql = "INSERT OR REPLACE INTO claims (uri, holder, token, expires_at) VALUES \
+                    (?1, ?2, ?3, ?4)";
+                let changed = change.prepare_cached(sql)?.execute((
+                    uri,
+                    &self.holder,
+                    token,
+                    now + 60_000,
+                ))?;
                 (changed, Some((uri, token, false)))
             }
             Some((_, token, false)) => {
                 let sql = "UPDATE claims SET expires_at = ?3 WHERE uri = ?1 AND token = ?2";
-                (change.prepare_cached(sql)?.execute((uri, token, now + 60_000))?, Some((uri, token, true)))
+                (
+                    change
+                        .prepare_cached(sql)?
+                        .execute((uri, token, now + 60_000))?,
+                    Some((uri, token, true)),
+                )
             }
             Some((_, token, true)) => {
                 let sql = "DELETE FROM claims WHERE uri = ?1 AND token = ?2";

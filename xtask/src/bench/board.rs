@@ -52,9 +52,23 @@ pub(crate) fn agent_name(number: usize) -> anyhow::Result<AgentName> {
 impl BenchFleet {
     /// Returns a board with three projects, a hundred agents, five missions and no running task.
     pub(crate) fn new() -> anyhow::Result<BenchFleet> {
-        let now = Now { fleet_ms: 1, unix_ms: 1_767_225_600_000 };
-        let mut fleet = BenchFleet { board: Board::default(), now, batch: StoreBatch::default(), rng: Rng::new(3), tasks_added: 0 };
-        fleet.run(Command::SetLimits { limits: limits::MachineLimits { max_attempts: 400, ..Default::default() } })?;
+        let now = Now {
+            fleet_ms: 1,
+            unix_ms: 1_767_225_600_000,
+        };
+        let mut fleet = BenchFleet {
+            board: Board::default(),
+            now,
+            batch: StoreBatch::default(),
+            rng: Rng::new(3),
+            tasks_added: 0,
+        };
+        fleet.run(Command::SetLimits {
+            limits: limits::MachineLimits {
+                max_attempts: 400,
+                ..Default::default()
+            },
+        })?;
         for name in PROJECTS {
             fleet.run(Command::AddProject(project::AddProject {
                 name: ProjectName::new(name)?,
@@ -82,8 +96,13 @@ impl BenchFleet {
     /// Decides a command and adds the result to the batch.
     pub(crate) fn run(&mut self, command: Command) -> anyhow::Result<CommandOutcome> {
         self.now.fleet_ms += 1;
-        let request = Request { by: Actor::Person("ann".into()), key: None, command };
-        let done = decide(&self.board, &request, self.now).map_err(|it| anyhow::anyhow!("{}", it.message()))?;
+        let request = Request {
+            by: Actor::Person("ann".into()),
+            key: None,
+            command,
+        };
+        let done = decide(&self.board, &request, self.now)
+            .map_err(|it| anyhow::anyhow!("{}", it.message()))?;
         self.board = done.board;
         self.batch.meta = self.board.meta();
         self.batch.events.extend(done.events);
@@ -94,7 +113,11 @@ impl BenchFleet {
 
     /// Returns the batch since the last call.
     pub(crate) fn take_batch(&mut self) -> StoreBatch {
-        let next = StoreBatch { base_revision: self.board.revision, meta: self.board.meta(), ..StoreBatch::default() };
+        let next = StoreBatch {
+            base_revision: self.board.revision,
+            meta: self.board.meta(),
+            ..StoreBatch::default()
+        };
         std::mem::replace(&mut self.batch, next)
     }
 
@@ -112,14 +135,33 @@ impl BenchFleet {
             files.push(format!("docs/chapter-{}.md", dice.below(2_000)));
         }
         let last = self.board.counters.task as usize;
-        let blockers = if last > 0 && dice.chance(30) { 1 + dice.below(2) } else { 0 };
-        let blocked_by = (0..blockers).map(|_| TaskId((last - dice.below(last.min(200))) as u64)).collect();
-        let kinds = [IssueType::Feature, IssueType::Bug, IssueType::Task, IssueType::Docs];
+        let blockers = if last > 0 && dice.chance(30) {
+            1 + dice.below(2)
+        } else {
+            0
+        };
+        let blocked_by = (0..blockers)
+            .map(|_| TaskId((last - dice.below(last.min(200))) as u64))
+            .collect();
+        let kinds = [
+            IssueType::Feature,
+            IssueType::Bug,
+            IssueType::Task,
+            IssueType::Docs,
+        ];
         Ok(AddTask {
-            description: "As a customer I want this part to work, so that I can buy what it sells. ".repeat(4),
+            description:
+                "As a customer I want this part to work, so that I can buy what it sells. "
+                    .repeat(4),
             issue_type: kinds[dice.below(kinds.len())],
-            files: files.iter().map(|it| PathPattern::new(it)).collect::<Result<_, _>>()?,
-            validation: Validation { tests: vec![format!("make test-part-{number}")], ..Validation::default() },
+            files: files
+                .iter()
+                .map(|it| PathPattern::new(it))
+                .collect::<Result<_, _>>()?,
+            validation: Validation {
+                tests: vec![format!("make test-part-{number}")],
+                ..Validation::default()
+            },
             blocked_by,
             priority: dice.below(5) as u8,
             ..plain_task(&name, format!("Make part {number} work"))
@@ -129,19 +171,41 @@ impl BenchFleet {
     /// Adds one task, sometimes assigned to an agent.
     pub(crate) fn add_task(&mut self) -> anyhow::Result<()> {
         let task = self.next_task()?;
-        let assign = if self.rng.chance(5) { Some(agent_name(self.rng.below(AGENT_COUNT))?) } else { None };
-        self.run(Command::AddTask { task, assign, how: AssignMode::Queue }).map(|_| ())
+        let assign = if self.rng.chance(5) {
+            Some(agent_name(self.rng.below(AGENT_COUNT))?)
+        } else {
+            None
+        };
+        self.run(Command::AddTask {
+            task,
+            assign,
+            how: AssignMode::Queue,
+        })
+        .map(|_| ())
     }
 
     /// Starts a mission of forty tasks.
     pub(crate) fn start_mission(&mut self) -> anyhow::Result<()> {
         let mut tasks = Vec::new();
         for nth in 0..40 {
-            let task = AddTask { blocked_by: vec![], ..self.next_task()? };
-            let after = if nth > 4 && self.rng.chance(50) { vec![nth - 3] } else { vec![] };
-            tasks.push(PlannedTask { task, after, assign: None });
+            let task = AddTask {
+                blocked_by: vec![],
+                ..self.next_task()?
+            };
+            let after = if nth > 4 && self.rng.chance(50) {
+                vec![nth - 3]
+            } else {
+                vec![]
+            };
+            tasks.push(PlannedTask {
+                task,
+                after,
+                assign: None,
+            });
         }
-        let agents = (0..5).map(|_| agent_name(self.rng.below(AGENT_COUNT))).collect::<Result<_, _>>()?;
+        let agents = (0..5)
+            .map(|_| agent_name(self.rng.below(AGENT_COUNT)))
+            .collect::<Result<_, _>>()?;
         let project = ProjectName::new(PROJECTS[0])?;
         let mission = mission::StartMission {
             project,
@@ -155,7 +219,12 @@ impl BenchFleet {
             serial: vec![],
             budget: Default::default(),
         };
-        self.run(Command::StartMission { mission, tasks, adopt: vec![] }).map(|_| ())
+        self.run(Command::StartMission {
+            mission,
+            tasks,
+            adopt: vec![],
+        })
+        .map(|_| ())
     }
 
     /// Returns a board with this many open tasks.

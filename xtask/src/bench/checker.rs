@@ -12,7 +12,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::history::{OperationAnswer, RecordedHistory, LogEventKind, Operation, DAEMON_AGENT, OperationRecord};
+use super::history::{
+    DAEMON_AGENT, LogEventKind, Operation, OperationAnswer, OperationRecord, RecordedHistory,
+};
 use super::pattern_universe::{self, PatternSet, PatternUniverse};
 
 /// The law that a violation breaks.
@@ -76,13 +78,24 @@ struct Model<'a> {
 }
 
 /// Checks a history. `slots` are the live attempts of the slots at its beginning.
-pub(crate) fn check_history(lake: &PatternUniverse, history: &RecordedHistory, slots: &[(u64, u64)]) -> HistoryVerdict {
+pub(crate) fn check_history(
+    lake: &PatternUniverse,
+    history: &RecordedHistory,
+    slots: &[(u64, u64)],
+) -> HistoryVerdict {
     let mut verdict = HistoryVerdict::default();
     let mut order: Vec<(u64, bool, u64, u32)> = history
         .records
         .iter()
         .zip(0..)
-        .map(|(it, nth)| (it.revision, expected_events(history, it).is_empty(), it.asked_ns, nth))
+        .map(|(it, nth)| {
+            (
+                it.revision,
+                expected_events(history, it).is_empty(),
+                it.asked_ns,
+                nth,
+            )
+        })
         .collect();
     order.sort_unstable();
     check_real_time(history, &order, &mut verdict);
@@ -106,12 +119,14 @@ pub(crate) fn check_history(lake: &PatternUniverse, history: &RecordedHistory, s
         if !expected.is_empty() {
             let logged = next == begins
                 && expected.iter().zip(begins..).all(|(want, revision)| {
-                    history
-                        .entry(revision)
-                        .is_some_and(|it| (it.kind, it.agent) == (want.0, record.agent) && it.subject == want.1)
+                    history.entry(revision).is_some_and(|it| {
+                        (it.kind, it.agent) == (want.0, record.agent) && it.subject == want.1
+                    })
                 });
             if !logged {
-                verdict.add_violation(BrokenLaw::Log, || format!("acknowledged but not in the log: {record:?}"));
+                verdict.add_violation(BrokenLaw::Log, || {
+                    format!("acknowledged but not in the log: {record:?}")
+                });
             }
             next = next.max(revision + 1);
         }
@@ -129,27 +144,48 @@ pub(crate) fn check_history(lake: &PatternUniverse, history: &RecordedHistory, s
 
 /// Handles an event without an operation: an expired timer, or an event that was never
 /// acknowledged.
-fn apply_unrequested_event(history: &RecordedHistory, revision: u64, model: &mut Model, verdict: &mut HistoryVerdict) {
+fn apply_unrequested_event(
+    history: &RecordedHistory,
+    revision: u64,
+    model: &mut Model,
+    verdict: &mut HistoryVerdict,
+) {
     match history.entry(revision) {
-        Some(it) if it.agent == DAEMON_AGENT && it.kind == LogEventKind::Released => match model.claims.get(&it.subject) {
-            Some(held) => {
-                verdict.expiries.push((revision, held.ends_fleet_ms));
-                if it.fleet_ms < held.ends_fleet_ms {
-                    verdict.add_violation(BrokenLaw::Expiry, || {
-                        format!("C{} ended at {} and had until {}", it.subject, it.fleet_ms, held.ends_fleet_ms)
-                    });
+        Some(it) if it.agent == DAEMON_AGENT && it.kind == LogEventKind::Released => {
+            match model.claims.get(&it.subject) {
+                Some(held) => {
+                    verdict.expiries.push((revision, held.ends_fleet_ms));
+                    if it.fleet_ms < held.ends_fleet_ms {
+                        verdict.add_violation(BrokenLaw::Expiry, || {
+                            format!(
+                                "C{} ended at {} and had until {}",
+                                it.subject, it.fleet_ms, held.ends_fleet_ms
+                            )
+                        });
+                    }
+                    model.remove_claim(it.subject);
                 }
-                model.remove_claim(it.subject);
+                None => verdict.add_violation(BrokenLaw::Log, || {
+                    format!(
+                        "revision {revision} ends C{}, which is not held",
+                        it.subject
+                    )
+                }),
             }
-            None => verdict.add_violation(BrokenLaw::Log, || format!("revision {revision} ends C{}, which is not held", it.subject)),
-        },
-        other => verdict.add_violation(BrokenLaw::Log, || format!("revision {revision} was never acknowledged: {other:?}")),
+        }
+        other => verdict.add_violation(BrokenLaw::Log, || {
+            format!("revision {revision} was never acknowledged: {other:?}")
+        }),
     }
 }
 
 /// Checks that an operation that began after an answer comes later in the order; strictly later if
 /// it changed something.
-fn check_real_time(history: &RecordedHistory, order: &[(u64, bool, u64, u32)], verdict: &mut HistoryVerdict) {
+fn check_real_time(
+    history: &RecordedHistory,
+    order: &[(u64, bool, u64, u32)],
+    verdict: &mut HistoryVerdict,
+) {
     let reads: HashMap<u32, bool> = order.iter().map(|it| (it.3, it.1)).collect();
     let mut by_asked: Vec<u32> = order.iter().map(|it| it.3).collect();
     let mut by_answered = by_asked.clone();
@@ -158,33 +194,57 @@ fn check_real_time(history: &RecordedHistory, order: &[(u64, bool, u64, u32)], v
     let (mut answered, mut newest) = (by_answered.into_iter().peekable(), 0);
     for nth in by_asked {
         let record = &history.records[nth as usize];
-        while let Some(before) = answered.next_if(|it| history.records[*it as usize].answered_ns < record.asked_ns) {
+        while let Some(before) =
+            answered.next_if(|it| history.records[*it as usize].answered_ns < record.asked_ns)
+        {
             newest = newest.max(history.records[before as usize].revision);
         }
         let read = reads.get(&nth).copied().unwrap_or(true);
         if record.revision < newest || (!read && record.revision == newest) {
-            verdict.add_violation(BrokenLaw::RealTime, || format!("revision {newest} was known before this was asked: {record:?}"));
+            verdict.add_violation(BrokenLaw::RealTime, || {
+                format!("revision {newest} was known before this was asked: {record:?}")
+            });
         }
     }
 }
 
 /// Returns the events of an accepted operation, the last one at its revision; none if the operation
 /// changes nothing.
-fn expected_events(history: &RecordedHistory, record: &OperationRecord) -> Vec<(LogEventKind, u64)> {
+fn expected_events(
+    history: &RecordedHistory,
+    record: &OperationRecord,
+) -> Vec<(LogEventKind, u64)> {
     match (&record.operation, &record.answer) {
-        (Operation::Acquire { .. }, OperationAnswer::Granted { claim, .. }) => vec![(LogEventKind::Granted, *claim)],
-        (Operation::Renew { claim, .. }, OperationAnswer::Done) => vec![(LogEventKind::Renewed, *claim)],
-        (Operation::Release { claim, .. }, OperationAnswer::Done) => vec![(LogEventKind::Released, *claim)],
-        (Operation::Write { attempt, .. }, OperationAnswer::Done) => vec![(LogEventKind::Kept, *attempt), (LogEventKind::Written, *attempt)],
-        (Operation::Poll { .. }, OperationAnswer::Begun { attempt, .. }) => vec![(LogEventKind::Begun, *attempt), (LogEventKind::Started, *attempt)],
+        (Operation::Acquire { .. }, OperationAnswer::Granted { claim, .. }) => {
+            vec![(LogEventKind::Granted, *claim)]
+        }
+        (Operation::Renew { claim, .. }, OperationAnswer::Done) => {
+            vec![(LogEventKind::Renewed, *claim)]
+        }
+        (Operation::Release { claim, .. }, OperationAnswer::Done) => {
+            vec![(LogEventKind::Released, *claim)]
+        }
+        (Operation::Write { attempt, .. }, OperationAnswer::Done) => vec![
+            (LogEventKind::Kept, *attempt),
+            (LogEventKind::Written, *attempt),
+        ],
+        (Operation::Poll { .. }, OperationAnswer::Begun { attempt, .. }) => vec![
+            (LogEventKind::Begun, *attempt),
+            (LogEventKind::Started, *attempt),
+        ],
         // Stopping an attempt that does not run is accepted and changes nothing. Only the log tells
         // the two cases apart.
         (Operation::Stop { slot }, OperationAnswer::Done) => match (
             history.entry(record.revision.saturating_sub(1)),
-            history.entry(record.revision).filter(|it| it.kind == LogEventKind::Returned && it.agent == record.agent),
+            history
+                .entry(record.revision)
+                .filter(|it| it.kind == LogEventKind::Returned && it.agent == record.agent),
         ) {
             (Some(ended), Some(it)) if it.subject == *slot as u64 + 1 => {
-                vec![(LogEventKind::Ended, ended.subject), (LogEventKind::Returned, it.subject)]
+                vec![
+                    (LogEventKind::Ended, ended.subject),
+                    (LogEventKind::Returned, it.subject),
+                ]
             }
             _ => vec![],
         },
@@ -197,9 +257,16 @@ impl Model<'_> {
     fn conflicting_claims(&self, patterns: &[u16], shared: bool) -> Vec<u64> {
         let mut found = Vec::new();
         for mine in patterns {
-            for theirs in pattern_universe::common_bits(self.universe.overlaps[usize::from(*mine)], self.taken) {
+            for theirs in pattern_universe::common_bits(
+                self.universe.overlaps[usize::from(*mine)],
+                self.taken,
+            ) {
                 let live = self.by_pattern[theirs].iter();
-                found.extend(live.filter(|it| !shared || self.claims.get(it).is_some_and(|it| !it.is_shared)));
+                found.extend(
+                    live.filter(|it| {
+                        !shared || self.claims.get(it).is_some_and(|it| !it.is_shared)
+                    }),
+                );
             }
         }
         found.sort_unstable();
@@ -208,7 +275,9 @@ impl Model<'_> {
     }
 
     fn remove_claim(&mut self, claim: u64) {
-        let Some(held) = self.claims.remove(&claim) else { return };
+        let Some(held) = self.claims.remove(&claim) else {
+            return;
+        };
         for it in held.patterns {
             let live = &mut self.by_pattern[usize::from(it)];
             live.retain(|it| *it != claim);
@@ -218,9 +287,20 @@ impl Model<'_> {
 
     /// Applies one operation. An operation that breaks a law is not applied, so that one fault is
     /// not reported a thousand times.
-    fn apply_operation(&mut self, record: &OperationRecord, at: u64) -> Result<(), (BrokenLaw, &'static str)> {
+    fn apply_operation(
+        &mut self,
+        record: &OperationRecord,
+        at: u64,
+    ) -> Result<(), (BrokenLaw, &'static str)> {
         match (&record.operation, &record.answer) {
-            (Operation::Acquire { patterns, is_shared: shared, ttl_ms }, OperationAnswer::Granted { claim, token }) => {
+            (
+                Operation::Acquire {
+                    patterns,
+                    is_shared: shared,
+                    ttl_ms,
+                },
+                OperationAnswer::Granted { claim, token },
+            ) => {
                 if !self.conflicting_claims(patterns, *shared).is_empty() {
                     return Err((BrokenLaw::Exclusion, "granted though held"));
                 }
@@ -233,51 +313,97 @@ impl Model<'_> {
                     pattern_universe::set_bit(&mut self.taken, usize::from(*it), true);
                 }
                 let (patterns, ttl_ms) = (patterns.clone(), *ttl_ms);
-                let held = HeldClaim { token: *token, patterns, is_shared: *shared, ttl_ms, ends_fleet_ms: at + ttl_ms };
+                let held = HeldClaim {
+                    token: *token,
+                    patterns,
+                    is_shared: *shared,
+                    ttl_ms,
+                    ends_fleet_ms: at + ttl_ms,
+                };
                 match self.claims.insert(*claim, held) {
                     Some(_) => Err((BrokenLaw::Token, "a claim id was used twice")),
                     None => Ok(()),
                 }
             }
-            (Operation::Acquire { patterns, is_shared: shared, .. }, OperationAnswer::Held(named)) => {
+            (
+                Operation::Acquire {
+                    patterns,
+                    is_shared: shared,
+                    ..
+                },
+                OperationAnswer::Held(named),
+            ) => {
                 let mut named = named.clone();
                 named.sort_unstable();
                 match self.conflicting_claims(patterns, *shared) {
                     found if found.is_empty() => Err((BrokenLaw::Answer, "refused though free")),
-                    found if found != named => Err((BrokenLaw::Answer, "the answer names other conflicting claims")),
+                    found if found != named => Err((
+                        BrokenLaw::Answer,
+                        "the answer names other conflicting claims",
+                    )),
                     _ => Ok(()),
                 }
             }
-            (Operation::Renew { claim, token }, OperationAnswer::Done) => match self.claims.get_mut(claim) {
-                Some(held) if held.token == *token => {
-                    held.ends_fleet_ms = at + held.ttl_ms;
-                    Ok(())
-                }
-                _ => Err((BrokenLaw::Fence, "renewed a claim that is not held")),
-            },
-            (Operation::Release { claim, token }, OperationAnswer::Done) => match self.claims.get(claim) {
-                Some(held) if held.token == *token => {
-                    self.remove_claim(*claim);
-                    Ok(())
-                }
-                _ => Err((BrokenLaw::Fence, "released a claim that is not held")),
-            },
-            (Operation::Renew { claim, .. } | Operation::Release { claim, .. }, OperationAnswer::Ended) => match self.claims.get(claim) {
-                Some(_) => Err((BrokenLaw::Answer, "answered that the claim has ended, but it is held")),
-                None => Ok(()),
-            },
-            (Operation::Renew { claim, token } | Operation::Release { claim, token }, OperationAnswer::Stale) => {
-                match self.claims.get(claim) {
-                    Some(held) if held.token != *token => Ok(()),
-                    _ => Err((BrokenLaw::Answer, "answered that the token is stale, but it is not")),
+            (Operation::Renew { claim, token }, OperationAnswer::Done) => {
+                match self.claims.get_mut(claim) {
+                    Some(held) if held.token == *token => {
+                        held.ends_fleet_ms = at + held.ttl_ms;
+                        Ok(())
+                    }
+                    _ => Err((BrokenLaw::Fence, "renewed a claim that is not held")),
                 }
             }
-            (Operation::Write { slot, attempt, token }, OperationAnswer::Done) => match self.slots[*slot] {
+            (Operation::Release { claim, token }, OperationAnswer::Done) => {
+                match self.claims.get(claim) {
+                    Some(held) if held.token == *token => {
+                        self.remove_claim(*claim);
+                        Ok(())
+                    }
+                    _ => Err((BrokenLaw::Fence, "released a claim that is not held")),
+                }
+            }
+            (
+                Operation::Renew { claim, .. } | Operation::Release { claim, .. },
+                OperationAnswer::Ended,
+            ) => match self.claims.get(claim) {
+                Some(_) => Err((
+                    BrokenLaw::Answer,
+                    "answered that the claim has ended, but it is held",
+                )),
+                None => Ok(()),
+            },
+            (
+                Operation::Renew { claim, token } | Operation::Release { claim, token },
+                OperationAnswer::Stale,
+            ) => match self.claims.get(claim) {
+                Some(held) if held.token != *token => Ok(()),
+                _ => Err((
+                    BrokenLaw::Answer,
+                    "answered that the token is stale, but it is not",
+                )),
+            },
+            (
+                Operation::Write {
+                    slot,
+                    attempt,
+                    token,
+                },
+                OperationAnswer::Done,
+            ) => match self.slots[*slot] {
                 Some(live) if live == (*attempt, *token) => Ok(()),
                 _ => Err((BrokenLaw::Fence, "a write with a stale token")),
             },
-            (Operation::Write { slot, attempt, token }, OperationAnswer::Stale) => match self.slots[*slot] {
-                Some(live) if live == (*attempt, *token) => Err((BrokenLaw::Answer, "the live attempt was refused")),
+            (
+                Operation::Write {
+                    slot,
+                    attempt,
+                    token,
+                },
+                OperationAnswer::Stale,
+            ) => match self.slots[*slot] {
+                Some(live) if live == (*attempt, *token) => {
+                    Err((BrokenLaw::Answer, "the live attempt was refused"))
+                }
                 _ => Ok(()),
             },
             (Operation::Stop { slot }, OperationAnswer::Done) => {
@@ -297,7 +423,10 @@ impl Model<'_> {
             }
             (Operation::Poll { slot }, OperationAnswer::Nothing) => match self.slots[*slot] {
                 Some(_) => Ok(()),
-                None => Err((BrokenLaw::Answer, "answered that there is no task, but there was one")),
+                None => Err((
+                    BrokenLaw::Answer,
+                    "answered that there is no task, but there was one",
+                )),
             },
             _ => Err((BrokenLaw::Answer, "no rule gives this answer")),
         }

@@ -8,7 +8,7 @@ use regatta_engine::ports::git::{Git, ProjectRepo};
 use regatta_git::GitAdapter;
 use serde_json::json;
 
-use super::landing::{cpu_seconds, file_path, create_repository};
+use super::landing::{cpu_seconds, create_repository, file_path};
 use crate::args::Args;
 use crate::report::{Report, Times, format_ms};
 
@@ -24,11 +24,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     create_repository(&path)?;
     let git = GitAdapter::new(scratch.path().join("data"));
     let (project, trunk) = (ProjectName::new("shop")?, BranchName::new("main")?);
-    let repo = ProjectRepo { project, path, trunk, should_update_checkout: true, workspace: Default::default() };
+    let repo = ProjectRepo {
+        project,
+        path,
+        trunk,
+        should_update_checkout: true,
+        workspace: Default::default(),
+    };
     let attempts: Vec<AttemptId> = (1..=WORKSPACE_COUNT as u64).map(AttemptId).collect();
     let mut spaces = Vec::new();
     for attempt in &attempts {
-        spaces.push(git.prepare_workspace(&repo, *attempt, &BranchName::new(&format!("regatta/{attempt}"))?)?.path);
+        spaces.push(
+            git.prepare_workspace(
+                &repo,
+                *attempt,
+                &BranchName::new(&format!("regatta/{attempt}"))?,
+            )?
+            .path,
+        );
     }
     let tip = git.tip(&repo)?;
     git.collisions(&repo, &attempts, &tip)?;
@@ -41,8 +54,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         quiet.add(began.elapsed());
         quiet_cpu += cpu_seconds()? - burnt;
         // Both change the same file, so that there is something to merge.
-        for space in [&spaces[round % WORKSPACE_COUNT], &spaces[(round + 1) % WORKSPACE_COUNT]] {
-            std::fs::write(file_path(space, round), format!("{round} in {}\n", space.display()))?;
+        for space in [
+            &spaces[round % WORKSPACE_COUNT],
+            &spaces[(round + 1) % WORKSPACE_COUNT],
+        ] {
+            std::fs::write(
+                file_path(space, round),
+                format!("{round} in {}\n", space.display()),
+            )?;
         }
         let before = git.started_processes();
         let (began, burnt) = (Instant::now(), cpu_seconds()?);
@@ -53,7 +72,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         anyhow::ensure!(!found.is_empty(), "the conflict was not found");
     }
     let share = busy_cpu / runs as f64 / SCAN_INTERVAL.as_secs_f64();
-    report.add_line(format!("{WORKSPACE_COUNT} workspaces of 10,000 files, {runs} rounds"));
+    report.add_line(format!(
+        "{WORKSPACE_COUNT} workspaces of 10,000 files, {runs} rounds"
+    ));
     report.add_line(format!(
         "  nothing changed    {:>10} median, {:.0} ms of processor",
         format_ms(quiet.percentile(0.5)),
@@ -64,7 +85,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_ms(busy.percentile(0.5)),
         busy_cpu * 1e3 / runs as f64
     ));
-    report.set_value("radar", json!({ "share_of_a_core": share, "processes": processes }));
-    report.check_target(share < 0.05, format!("{:.1} % of one core with one round per 30 s (target < 5 %)", share * 100.0));
+    report.set_value(
+        "radar",
+        json!({ "share_of_a_core": share, "processes": processes }),
+    );
+    report.check_target(
+        share < 0.05,
+        format!(
+            "{:.1} % of one core with one round per 30 s (target < 5 %)",
+            share * 100.0
+        ),
+    );
     report.finish()
 }

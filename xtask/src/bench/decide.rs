@@ -20,15 +20,22 @@ const SIZES: [usize; 2] = [1_000, 100_000];
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let samples: usize = args.number("samples", 20_000)?;
     let mut report = Report::new("decide", args);
-    report
-        .add_line(format!("{} decisions on each board; 3 projects, {AGENT_COUNT} agents, 5 missions", format_thousands(samples as u64)));
-    report.add_line("  open tasks  running  claims  command           count     median        p99        max");
+    report.add_line(format!(
+        "{} decisions on each board; 3 projects, {AGENT_COUNT} agents, 5 missions",
+        format_thousands(samples as u64)
+    ));
+    report.add_line(
+        "  open tasks  running  claims  command           count     median        p99        max",
+    );
     let mut medians = Vec::new();
     for size in SIZES {
         let began = Instant::now();
         let mut bench = Bench::new(size)?;
         let built = began.elapsed();
-        let (running, claims) = (bench.fleet.board.attempts.len(), bench.fleet.board.claims.len());
+        let (running, claims) = (
+            bench.fleet.board.attempts.len(),
+            bench.fleet.board.claims.len(),
+        );
         let mut kinds = BTreeMap::new();
         for _ in 0..samples {
             bench.step(&mut kinds)?;
@@ -40,7 +47,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         kinds.insert("all of them", all);
         let mut figures = serde_json::Map::new();
         for (kind, times) in &mut kinds {
-            let (p50, p99, max) = (times.percentile(0.5), times.percentile(0.99), times.percentile(1.0));
+            let (p50, p99, max) = (
+                times.percentile(0.5),
+                times.percentile(0.99),
+                times.percentile(1.0),
+            );
             report.add_line(format!(
                 "  {:>10}  {running:>7}  {claims:>6}  {kind:<14} {:>8}  {:>9}  {:>9}  {:>9}",
                 format_thousands(size as u64),
@@ -54,14 +65,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 json!({ "median_us": p50.as_secs_f64() * 1e6, "p99_us": p99.as_secs_f64() * 1e6 }),
             );
         }
-        report.add_line(format!("  (built by {} commands in {:.1} s)", size, built.as_secs_f64()));
+        report.add_line(format!(
+            "  (built by {} commands in {:.1} s)",
+            size,
+            built.as_secs_f64()
+        ));
         report.set_value(&format!("{size}"), figures);
-        medians.push(kinds.get_mut("all of them").map_or(0.0, |it| it.percentile(0.5).as_secs_f64() * 1e6));
+        medians.push(
+            kinds
+                .get_mut("all of them")
+                .map_or(0.0, |it| it.percentile(0.5).as_secs_f64() * 1e6),
+        );
     }
     let (small, large) = (medians[0], medians[1]);
-    report.check_target(large < 20.0, format!("median {large:.1} µs at 100,000 open tasks (target < 20 µs)"));
+    report.check_target(
+        large < 20.0,
+        format!("median {large:.1} µs at 100,000 open tasks (target < 20 µs)"),
+    );
     let ratio = large / small.max(1e-9);
-    report.check_target(ratio <= 3.0, format!("{ratio:.2} × the median at 1,000 (target ≤ 3)"));
+    report.check_target(
+        ratio <= 3.0,
+        format!("{ratio:.2} × the median at 1,000 (target ≤ 3)"),
+    );
     report.finish()
 }
 
@@ -79,7 +104,11 @@ impl Bench {
         }
         // Drop the previous batch here, because freeing much memory takes time.
         fleet.take_batch();
-        let mut bench = Bench { fleet, held: Vec::new(), uri_count: 0 };
+        let mut bench = Bench {
+            fleet,
+            held: Vec::new(),
+            uri_count: 0,
+        };
         for _ in 0..300 {
             let command = bench.acquire()?;
             let outcome = bench.fleet.run(command)?;
@@ -114,18 +143,40 @@ impl Bench {
             }
             70..85 => {
                 let task = self.fleet.next_task()?;
-                ("add task", Command::AddTask { task, assign: None, how: AssignMode::Queue })
+                (
+                    "add task",
+                    Command::AddTask {
+                        task,
+                        assign: None,
+                        how: AssignMode::Queue,
+                    },
+                )
             }
             _ => match attempt {
                 Some(it) => {
                     let text = "half of it is done".into();
-                    ("progress", Command::Progress { task: it.task, attempt: it.id, token: it.token, text })
+                    (
+                        "progress",
+                        Command::Progress {
+                            task: it.task,
+                            attempt: it.id,
+                            token: it.token,
+                            text,
+                        },
+                    )
                 }
                 None => ("poll", BenchFleet::poll_command(agent)?),
             },
         };
-        self.fleet.now = Now { fleet_ms: self.fleet.now.fleet_ms + 1, unix_ms: self.fleet.now.unix_ms + 1 };
-        let request = Request { by: Actor::Agent(agent_name(agent)?), key: None, command };
+        self.fleet.now = Now {
+            fleet_ms: self.fleet.now.fleet_ms + 1,
+            unix_ms: self.fleet.now.unix_ms + 1,
+        };
+        let request = Request {
+            by: Actor::Agent(agent_name(agent)?),
+            key: None,
+            command,
+        };
         let began = Instant::now();
         let decided = black_box(decide(&self.fleet.board, &request, self.fleet.now));
         kinds.entry(kind).or_default().add(began.elapsed());
@@ -139,7 +190,11 @@ impl Bench {
         self.uri_count += 1;
         Ok(Command::Acquire(Acquire {
             owner: ClaimOwner::Agent(agent_name(self.uri_count % AGENT_COUNT)?),
-            uris: vec![Uri::new(&format!("file://shop/notes/area-{}/{}.md", self.uri_count % 100, self.uri_count))?],
+            uris: vec![Uri::new(&format!(
+                "file://shop/notes/area-{}/{}.md",
+                self.uri_count % 100,
+                self.uri_count
+            ))?],
             mode: ClaimMode::Exclusive,
             ttl_ms: 3_600_000,
             wait_ms: 0,
@@ -155,7 +210,11 @@ impl Bench {
 
     fn stop(&mut self, task: Option<TaskId>) -> anyhow::Result<()> {
         if let Some(task) = task {
-            self.fleet.run(Command::StopTask { task, reason: "room for others".into(), pause: false })?;
+            self.fleet.run(Command::StopTask {
+                task,
+                reason: "room for others".into(),
+                pause: false,
+            })?;
             self.fleet.take_batch();
         }
         Ok(())

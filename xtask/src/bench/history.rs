@@ -111,16 +111,22 @@ pub(crate) struct RecordedHistory {
 
 impl RecordedHistory {
     pub(crate) fn entry(&self, revision: u64) -> Option<&LogEntry> {
-        self.log.get(usize::try_from(revision.checked_sub(self.first_revision)?).ok()?)
+        self.log
+            .get(usize::try_from(revision.checked_sub(self.first_revision)?).ok()?)
     }
 }
 
 /// Reads the whole log. Returns the entries after `from`, and the board that all events give.
-pub(crate) fn read_log(store: &Arc<dyn store::StoreHistory>, from: u64) -> anyhow::Result<(Vec<LogEntry>, Board)> {
+pub(crate) fn read_log(
+    store: &Arc<dyn store::StoreHistory>,
+    from: u64,
+) -> anyhow::Result<(Vec<LogEntry>, Board)> {
     let (mut log, mut board, mut after) = (Vec::new(), Board::default(), 0);
     loop {
         let some = store.events(after, 20_000)?;
-        let Some(last) = some.last() else { return Ok((log, board)) };
+        let Some(last) = some.last() else {
+            return Ok((log, board));
+        };
         after = last.revision;
         for it in &some {
             board.fold(it);
@@ -133,7 +139,11 @@ pub(crate) fn read_log(store: &Arc<dyn store::StoreHistory>, from: u64) -> anyho
 
 fn log_entry(it: &regatta_core::event::Recorded) -> LogEntry {
     let by = match &it.by {
-        Actor::Agent(name) => name.as_str().trim_start_matches("agent-").parse().unwrap_or(DAEMON_AGENT),
+        Actor::Agent(name) => name
+            .as_str()
+            .trim_start_matches("agent-")
+            .parse()
+            .unwrap_or(DAEMON_AGENT),
         _ => DAEMON_AGENT,
     };
     let (kind, subject) = match &it.event {
@@ -148,5 +158,10 @@ fn log_entry(it: &regatta_core::event::Recorded) -> LogEntry {
         Event::TaskStarted(it) => (LogEventKind::Started, it.attempt().0),
         _ => (LogEventKind::Other, 0),
     };
-    LogEntry { agent: by, kind, subject, fleet_ms: it.now.fleet_ms }
+    LogEntry {
+        agent: by,
+        kind,
+        subject,
+        fleet_ms: it.now.fleet_ms,
+    }
 }

@@ -17,7 +17,9 @@ use anyhow::{Context, bail, ensure};
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
 use regatta_core::landing::speculation;
 use regatta_core::project::CommitStyle;
-use regatta_engine::ports::git::{Authorship, Git, TrunkMoveResult, ProjectRepo, TrialMerge, TrunkPermit};
+use regatta_engine::ports::git::{
+    Authorship, Git, ProjectRepo, TrialMerge, TrunkMoveResult, TrunkPermit,
+};
 use regatta_git::GitAdapter;
 use serde_json::json;
 
@@ -35,7 +37,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let batch = speculation::batch_size_for(0, 0);
     let scratch = args.scratch_dir()?;
     let mut report = Report::new("landing", args);
-    report.add_line(format!("{FILE_COUNT} files, {runs} landings of one changed file each, {}", git_version()?));
+    report.add_line(format!(
+        "{FILE_COUNT} files, {runs} landings of one changed file each, {}",
+        git_version()?
+    ));
     let plain = WorktreeBaseline::new(&scratch.path().join("plain"), runs)?;
     let apart = RegattaQueue::new(&scratch.path().join("apart"), runs * (1 + batch), false)?;
     let along = RegattaQueue::new(&scratch.path().join("along"), runs * (1 + batch), true)?;
@@ -54,20 +59,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         ];
         if nth >= WARM_UP_LANDINGS {
             theirs.add(time);
-            parts.into_iter().for_each(|(kind, (spent, processes))| kind.add(spent, processes));
+            parts
+                .into_iter()
+                .for_each(|(kind, (spent, processes))| kind.add(spent, processes));
         }
     }
     let baseline = theirs.percentile(0.5);
-    report.add_line(format!("  git rebase + git merge --ff-only, linked worktree    {:>10}   median", format_ms(baseline)));
+    report.add_line(format!(
+        "  git rebase + git merge --ff-only, linked worktree    {:>10}   median",
+        format_ms(baseline)
+    ));
     let mut values = serde_json::Map::new();
     values.insert("baseline_ms".into(), json!(baseline.as_secs_f64() * 1e3));
     let mut tell = |name: &str, key: &str, kind: &mut KindTimes, landings: usize| {
         let whole = kind.total.percentile(0.5);
         let each = whole / landings as u32;
         let ratio = each.as_secs_f64() / baseline.as_secs_f64();
-        report.add_line(format!("  {name:<52} {:>10}   {ratio:.3}   {} git processes", format_ms(each), kind.processes));
+        report.add_line(format!(
+            "  {name:<52} {:>10}   {ratio:.3}   {} git processes",
+            format_ms(each),
+            kind.processes
+        ));
         for (step, times) in STEP_NAMES.iter().zip(&mut kind.steps) {
-            report.add_line(format!("      {step:<48} {:>10}", format_ms(times.percentile(0.5) / landings as u32)));
+            report.add_line(format!(
+                "      {step:<48} {:>10}",
+                format_ms(times.percentile(0.5) / landings as u32)
+            ));
         }
         values.insert(
             key.into(),
@@ -77,15 +94,38 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     };
     let several = format!("each of {batch} landings, trunk checked out nowhere");
     let share = tell(&several, "batch", &mut together, batch);
-    tell("a landing alone, trunk checked out nowhere", "alone", &mut alone, 1);
-    tell(&format!("each of {batch}, with a clean checkout to update"), "batch_along", &mut together_along, batch);
-    tell("a landing alone, with a clean checkout to update", "alone_along", &mut alone_along, 1);
+    tell(
+        "a landing alone, trunk checked out nowhere",
+        "alone",
+        &mut alone,
+        1,
+    );
+    tell(
+        &format!("each of {batch}, with a clean checkout to update"),
+        "batch_along",
+        &mut together_along,
+        batch,
+    );
+    tell(
+        "a landing alone, with a clean checkout to update",
+        "alone_along",
+        &mut alone_along,
+        1,
+    );
     report.set_value("landing", serde_json::Value::Object(values));
-    report.check_target(share <= 0.1, format!("{share:.3} of the baseline (target at most 0.100)"));
+    report.check_target(
+        share <= 0.1,
+        format!("{share:.3} of the baseline (target at most 0.100)"),
+    );
     report.finish()
 }
 
-const STEP_NAMES: [&str; 4] = ["where the trunk is, trial merge", "directory for validation", "`true`", "move of the trunk"];
+const STEP_NAMES: [&str; 4] = [
+    "where the trunk is, trial merge",
+    "directory for validation",
+    "`true`",
+    "move of the trunk",
+];
 
 /// The times of landings of one kind.
 #[derive(Default)]
@@ -98,7 +138,10 @@ struct KindTimes {
 impl KindTimes {
     fn add(&mut self, spent: [Duration; 4], processes: u64) {
         self.total.add(spent.iter().sum());
-        self.steps.iter_mut().zip(spent).for_each(|(times, spent)| times.add(spent));
+        self.steps
+            .iter_mut()
+            .zip(spent)
+            .for_each(|(times, spent)| times.add(spent));
         self.processes = self.processes.max(processes);
     }
 }
@@ -108,7 +151,12 @@ pub(crate) fn cpu_seconds() -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
     // The fields after the process name: fields 12 to 15 are ticks, a hundred per second on Linux.
     let rest = stat.rsplit_once(')').context("a process has a name")?.1;
-    let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(4).filter_map(|it| it.parse().ok()).collect();
+    let ticks: Vec<f64> = rest
+        .split_whitespace()
+        .skip(11)
+        .take(4)
+        .filter_map(|it| it.parse().ok())
+        .collect();
     Ok(ticks.iter().sum::<f64>() / 100.0)
 }
 
@@ -121,13 +169,26 @@ pub(crate) fn run_git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
     let done = Command::new("git")
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
-        .envs([("GIT_AUTHOR_NAME", "a"), ("GIT_AUTHOR_EMAIL", "a@b"), ("GIT_COMMITTER_NAME", "a")])
+        .envs([
+            ("GIT_AUTHOR_NAME", "a"),
+            ("GIT_AUTHOR_EMAIL", "a@b"),
+            ("GIT_COMMITTER_NAME", "a"),
+        ])
         .env("GIT_COMMITTER_EMAIL", "a@b")
         .current_dir(dir)
-        .args(["-c", "core.fsync=loose-object,pack,pack-metadata,reference,index", "-c", "gc.auto=0"])
+        .args([
+            "-c",
+            "core.fsync=loose-object,pack,pack-metadata,reference,index",
+            "-c",
+            "gc.auto=0",
+        ])
         .args(args)
         .output()?;
-    ensure!(done.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    ensure!(
+        done.status.success(),
+        "git {args:?}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     Ok(())
 }
 
@@ -138,7 +199,9 @@ pub(crate) fn create_repository(path: &Path) -> anyhow::Result<()> {
     for number in 0..FILE_COUNT {
         let file = file_path(path, number);
         std::fs::create_dir_all(file.parent().context("a file has a folder")?)?;
-        let lines: String = (0..20).map(|line| format!("line {line} of {number}\n")).collect();
+        let lines: String = (0..20)
+            .map(|line| format!("line {line} of {number}\n"))
+            .collect();
         std::fs::write(file, lines)?;
     }
     run_git(path, &["add", "-A"])?;
@@ -146,11 +209,16 @@ pub(crate) fn create_repository(path: &Path) -> anyhow::Result<()> {
 }
 
 pub(crate) fn file_path(top: &Path, number: usize) -> PathBuf {
-    top.join("src").join(format!("m{}", number % FOLDER_COUNT)).join(format!("f{number}.txt"))
+    top.join("src")
+        .join(format!("m{}", number % FOLDER_COUNT))
+        .join(format!("f{number}.txt"))
 }
 
 fn change_file(top: &Path, nth: usize) -> anyhow::Result<()> {
-    Ok(std::fs::write(file_path(top, nth * 7), format!("changed by {nth}\n"))?)
+    Ok(std::fs::write(
+        file_path(top, nth * 7),
+        format!("changed by {nth}\n"),
+    )?)
 }
 
 /// The baseline: a linked worktree for each branch.
@@ -167,18 +235,35 @@ impl WorktreeBaseline {
         for nth in 0..runs {
             let tree = dir.join(format!("w{nth}"));
             let path = tree.to_str().context("a path is UTF-8")?;
-            run_git(&main, &["worktree", "add", "-q", path, "-b", &format!("b{nth}"), "main"])?;
+            run_git(
+                &main,
+                &[
+                    "worktree",
+                    "add",
+                    "-q",
+                    path,
+                    "-b",
+                    &format!("b{nth}"),
+                    "main",
+                ],
+            )?;
             change_file(&tree, nth)?;
             run_git(&tree, &["commit", "-q", "-a", "-m", "change"])?;
             trees.push(tree);
         }
-        Ok(WorktreeBaseline { main, worktrees: trees })
+        Ok(WorktreeBaseline {
+            main,
+            worktrees: trees,
+        })
     }
 
     fn land(&self, nth: usize) -> anyhow::Result<Duration> {
         let began = Instant::now();
         run_git(&self.worktrees[nth], &["rebase", "-q", "main"])?;
-        run_git(&self.main, &["merge", "-q", "--ff-only", &format!("b{nth}")])?;
+        run_git(
+            &self.main,
+            &["merge", "-q", "--ff-only", &format!("b{nth}")],
+        )?;
         Ok(began.elapsed())
     }
 }
@@ -199,9 +284,19 @@ impl RegattaQueue {
         }
         let adapter = GitAdapter::new(dir.join("data"));
         let (project, trunk) = (ProjectName::new("shop")?, BranchName::new("main")?);
-        let repo = ProjectRepo { project, path, trunk, should_update_checkout: true, workspace: Default::default() };
+        let repo = ProjectRepo {
+            project,
+            path,
+            trunk,
+            should_update_checkout: true,
+            workspace: Default::default(),
+        };
         let attempt = AttemptId(1);
-        let space = adapter.prepare_workspace(&repo, attempt, &BranchName::new(&format!("regatta/{attempt}"))?)?;
+        let space = adapter.prepare_workspace(
+            &repo,
+            attempt,
+            &BranchName::new(&format!("regatta/{attempt}"))?,
+        )?;
         let mut captured = Vec::new();
         for nth in 0..changes {
             let changed = file_path(&space.path, nth * 7);
@@ -210,7 +305,11 @@ impl RegattaQueue {
             captured.push(adapter.capture(&repo, attempt, &authorship(nth))?.commit);
             std::fs::write(changed, before)?;
         }
-        Ok(RegattaQueue { git: adapter, repo, captured })
+        Ok(RegattaQueue {
+            git: adapter,
+            repo,
+            captured,
+        })
     }
 
     /// Lands these changes together. Returns the time of each step and the number of git processes.
@@ -220,23 +319,40 @@ impl RegattaQueue {
         let mut at = Instant::now();
         let mut spent = || std::mem::replace(&mut at, Instant::now()).elapsed();
         let tip = git.tip(repo)?;
-        let changes: Vec<_> = which.map(|nth| (self.captured[nth].clone(), authorship(nth))).collect();
+        let changes: Vec<_> = which
+            .map(|nth| (self.captured[nth].clone(), authorship(nth)))
+            .collect();
         let trials = git.trial_merges(repo, &tip, &changes, CommitStyle::Squash)?;
-        let Some(TrialMerge::Clean(new)) = trials.last().filter(|_| trials.len() == changes.len()).cloned() else {
+        let Some(TrialMerge::Clean(new)) = trials
+            .last()
+            .filter(|_| trials.len() == changes.len())
+            .cloned()
+        else {
             bail!("a change does not merge: {trials:?}");
         };
         let merged = spent();
         let stage = git.stage(repo, 0, &new)?;
         let staged = spent();
-        ensure!(Command::new("true").current_dir(&stage).status()?.success(), "`true` failed");
+        ensure!(
+            Command::new("true").current_dir(&stage).status()?.success(),
+            "`true` failed"
+        );
         let validated = spent();
         let permit = TrunkPermit::for_tests(repo.project.clone());
         let moved = git.move_trunk(&permit, repo, &tip, &new)?;
         ensure!(moved == TrunkMoveResult::Moved, "{moved:?}");
-        Ok(([merged, staged, validated, spent()], git.started_processes() - before))
+        Ok((
+            [merged, staged, validated, spent()],
+            git.started_processes() - before,
+        ))
     }
 }
 
 fn authorship(nth: usize) -> Authorship {
-    Authorship { name: "a".into(), email: "a@b".into(), message: format!("change {nth}\n"), unix_seconds: nth as u64 }
+    Authorship {
+        name: "a".into(),
+        email: "a@b".into(),
+        message: format!("change {nth}\n"),
+        unix_seconds: nth as u64,
+    }
 }

@@ -18,17 +18,17 @@ use regatta_core::refusal::Refusal;
 use regatta_core::schedule::PollRequest;
 use regatta_core::task::{AddTask, AssignMode, IssueType};
 use regatta_core::{agent, limits, project};
-use regatta_engine::{Engine, CommandFailure};
+use regatta_engine::{CommandFailure, Engine};
 
 use super::board::plain_task;
 use super::checker::check_history;
-use super::history::{OperationAnswer, RecordedHistory, Operation, OperationRecord, read_log};
+use super::history::{Operation, OperationAnswer, OperationRecord, RecordedHistory, read_log};
 use super::pattern_universe::PatternUniverse;
 use super::planted_faults::{PLANTED_FAULTS, plant_fault};
 use crate::args::Args;
-use crate::rng::Rng;
-use crate::report::{Report, Times, format_ms, format_thousands};
 use crate::bench_engine::{self, StoreKind};
+use crate::report::{Report, Times, format_ms, format_thousands};
+use crate::rng::Rng;
 
 /// Attempts whose tokens guard writes.
 const SLOT_COUNT: usize = 20;
@@ -40,29 +40,49 @@ const MAX_LEASE_OVERTIME: std::time::Duration = std::time::Duration::from_secs(3
 const FORGETFUL_AGENTS: u32 = 20;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let (ops, agents): (usize, usize) = (args.number("ops", 1_000_000)?, args.number("agents", 500)?);
+    let (ops, agents): (usize, usize) =
+        (args.number("ops", 1_000_000)?, args.number("agents", 500)?);
     let (seed, only) = (args.number("seed", 1)?, args.text("plant"));
     if let Some(fault) = only {
-        ensure!(PLANTED_FAULTS.iter().any(|it| it.0 == fault), "unknown fault {fault:?}; the faults are {PLANTED_FAULTS:?}");
+        ensure!(
+            PLANTED_FAULTS.iter().any(|it| it.0 == fault),
+            "unknown fault {fault:?}; the faults are {PLANTED_FAULTS:?}"
+        );
     }
     let scratch = args.scratch_dir()?;
     let mut report = Report::new("linearizable", args);
     let lake = PatternUniverse::new()?;
     let (wrong, pairs) = lake.disagreements();
     report.add_line(format!(
-        "{} operations by {agents} agents on {} patterns (of them {} files) and {SLOT_COUNT} guarded slots, seed {seed}",
+        "{} operations by {agents} agents on {} patterns (of them {} files) and {SLOT_COUNT} \
+        guarded slots, seed {seed}",
         format_thousands(ops as u64),
         lake.uris.len(),
         lake.file_count
     ));
-    report.require(wrong == 0, format!("{wrong}/{} pairs of patterns differ from brute force", format_thousands(pairs as u64)));
+    report.require(
+        wrong == 0,
+        format!(
+            "{wrong}/{} pairs of patterns differ from brute force",
+            format_thousands(pairs as u64)
+        ),
+    );
 
-    let run = run_agents(StoreKind::Sqlite, scratch.path(), &Arc::new(lake), ops, agents, seed)?;
+    let run = run_agents(
+        StoreKind::Sqlite,
+        scratch.path(),
+        &Arc::new(lake),
+        ops,
+        agents,
+        seed,
+    )?;
     let count = run.history.records.len();
     let rate = count as f64 / run.seconds;
     let mut times = Times::default();
     for it in &run.history.records {
-        times.add(std::time::Duration::from_nanos(it.answered_ns - it.asked_ns));
+        times.add(std::time::Duration::from_nanos(
+            it.answered_ns - it.asked_ns,
+        ));
     }
     report.set_value("ops", count);
     report.set_value("ops_per_second", rate);
@@ -78,7 +98,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         operation_counts(&run.history)
     ));
     report.require(run.is_store_sound, "the store's own check passes (D3)");
-    report.require(run.does_fold_match, format!("applying all {} events gives the board (D4)", format_thousands(run.events)));
+    report.require(
+        run.does_fold_match,
+        format!(
+            "applying all {} events gives the board (D4)",
+            format_thousands(run.events)
+        ),
+    );
     report.require(
         run.does_reload_match,
         "a newly opened store loads the same board (D1, after a clean end without a power cut)",
@@ -91,7 +117,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.require(
         found == 0,
         format!(
-            "{found}/{} violations (95 % upper bound {:.1e}), checked in {:.2} s; {} leases expired",
+            "{found}/{} violations (95 % upper bound {:.1e}), checked in {:.2} s; {} leases \
+            expired",
             format_thousands(count as u64),
             3.84 / count.max(1) as f64,
             began.elapsed().as_secs_f64(),
@@ -101,7 +128,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     for example in &truth.examples {
         report.add_line(format!("         {example}"));
     }
-    for (fault, law) in PLANTED_FAULTS.into_iter().filter(|it| only.is_none_or(|only| only == it.0)) {
+    for (fault, law) in PLANTED_FAULTS
+        .into_iter()
+        .filter(|it| only.is_none_or(|only| only == it.0))
+    {
         let mut planted = run.history.clone();
         let many = plant_fault(&mut planted, fault, 5_003, &truth);
         let verdict = check_history(&run.universe, &planted, &run.first_attempts);
@@ -109,7 +139,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         let others = verdict.violation_count() - caught;
         report.require(
             many > 0 && caught >= many,
-            format!("planted {fault}: {many} faults, {caught} violations of {law:?} and {others} others"),
+            format!(
+                "planted {fault}: {many} faults, {caught} violations of {law:?} and {others} others"
+            ),
         );
     }
     report.finish()
@@ -130,7 +162,11 @@ fn operation_counts(history: &RecordedHistory) -> String {
         };
         *kinds.entry(kind).or_default() += 1;
     }
-    kinds.iter().map(|(kind, many)| format!("{many} {kind}")).collect::<Vec<_>>().join(", ")
+    kinds
+        .iter()
+        .map(|(kind, many)| format!("{many} {kind}"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The result of a run.
@@ -177,17 +213,29 @@ pub(crate) fn run_agents(
         slots: slots.iter().copied().map(Mutex::new).collect(),
         foreign_claims: Mutex::new(Vec::new()),
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()?;
     let mut records = Vec::with_capacity(ops);
     let ran: anyhow::Result<()> = runtime.block_on(async {
-        let tasks: Vec<_> = (0..agents as u32).map(|it| tokio::spawn(run_agent(shared.clone(), it, seed))).collect();
+        let tasks: Vec<_> = (0..agents as u32)
+            .map(|it| tokio::spawn(run_agent(shared.clone(), it, seed)))
+            .collect();
         for task in tasks {
             records.extend(task.await.context("an agent panicked")??);
         }
         // Wait until all leases that nobody renews have expired.
         let mut board = engine.watch_board();
-        while board.borrow_and_update().claims.values().any(|it| it.ttl_ms == Some(SHORT_TTL_MS)) {
-            tokio::time::timeout(MAX_LEASE_OVERTIME, board.changed()).await.context("a lease does not expire")??;
+        while board
+            .borrow_and_update()
+            .claims
+            .values()
+            .any(|it| it.ttl_ms == Some(SHORT_TTL_MS))
+        {
+            tokio::time::timeout(MAX_LEASE_OVERTIME, board.changed())
+                .await
+                .context("a lease does not expire")??;
         }
         Ok(())
     });
@@ -208,7 +256,11 @@ pub(crate) fn run_agents(
     };
     Ok(LinearizabilityRun {
         universe: lake.clone(),
-        history: RecordedHistory { records, log, first_revision: first },
+        history: RecordedHistory {
+            records,
+            log,
+            first_revision: first,
+        },
         first_attempts: slots,
         seconds,
         commits,
@@ -220,7 +272,13 @@ pub(crate) fn run_agents(
 }
 
 fn run_command(engine: &Engine, command: Command) -> anyhow::Result<CommandOutcome> {
-    Ok(engine.submit(Request { by: Actor::Person("bench".into()), key: None, command })?.outcome)
+    Ok(engine
+        .submit(Request {
+            by: Actor::Person("bench".into()),
+            key: None,
+            command,
+        })?
+        .outcome)
 }
 
 /// Creates a project with one task per slot, each with an attempt.
@@ -235,7 +293,15 @@ fn set_up_slots(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
         settings: project::ProjectSettings::default(),
     };
     run_command(engine, Command::AddProject(add))?;
-    run_command(engine, Command::SetLimits { limits: limits::MachineLimits { max_attempts: SLOT_COUNT as u32, ..Default::default() } })?;
+    run_command(
+        engine,
+        Command::SetLimits {
+            limits: limits::MachineLimits {
+                max_attempts: SLOT_COUNT as u32,
+                ..Default::default()
+            },
+        },
+    )?;
     let mut slots = Vec::new();
     for slot in 0..SLOT_COUNT {
         let register = agent::RegisterAgent {
@@ -249,8 +315,18 @@ fn set_up_slots(engine: &Engine) -> anyhow::Result<Vec<(u64, u64)>> {
         };
         run_command(engine, Command::RegisterAgent(register))?;
         // A chore without files, so that its attempts hold no claims.
-        let task = AddTask { issue_type: IssueType::Chore, ..plain_task(&name, format!("Keep slot {slot}")) };
-        run_command(engine, Command::AddTask { task, assign: Some(keeper_name(slot)?), how: AssignMode::Direct })?;
+        let task = AddTask {
+            issue_type: IssueType::Chore,
+            ..plain_task(&name, format!("Keep slot {slot}"))
+        };
+        run_command(
+            engine,
+            Command::AddTask {
+                task,
+                assign: Some(keeper_name(slot)?),
+                how: AssignMode::Direct,
+            },
+        )?;
         match run_command(engine, Command::Poll(poll_request(slot)?))? {
             CommandOutcome::Polled(Some(it)) => slots.push((it.attempt.0, it.token)),
             other => bail!("slot {slot} got no attempt: {other:?}"),
@@ -264,29 +340,49 @@ fn keeper_name(slot: usize) -> anyhow::Result<AgentName> {
 }
 
 fn poll_request(slot: usize) -> anyhow::Result<PollRequest> {
-    Ok(PollRequest { lease_ms: Some(3_600_000), ..PollRequest::new(keeper_name(slot)?) })
+    Ok(PollRequest {
+        lease_ms: Some(3_600_000),
+        ..PollRequest::new(keeper_name(slot)?)
+    })
 }
 
 /// Runs one agent: an operation, its answer, the next operation.
-async fn run_agent(shared: Arc<Shared>, number: u32, seed: u64) -> anyhow::Result<Vec<OperationRecord>> {
+async fn run_agent(
+    shared: Arc<Shared>,
+    number: u32,
+    seed: u64,
+) -> anyhow::Result<Vec<OperationRecord>> {
     let name = AgentName::new(&format!("agent-{number}"))?;
     let mut dice = Rng::new(seed ^ (u64::from(number) << 32));
     let (mut held, mut records): (Vec<(u64, u64)>, Vec<OperationRecord>) = (Vec::new(), Vec::new());
-    while shared.operations_left.fetch_update(Relaxed, Relaxed, |it| it.checked_sub(1)).is_ok() {
+    while shared
+        .operations_left
+        .fetch_update(Relaxed, Relaxed, |it| it.checked_sub(1))
+        .is_ok()
+    {
         let forgetful = records.is_empty() && number < FORGETFUL_AGENTS;
         let op = if forgetful {
-            Operation::Acquire { patterns: [number as u16 * 2].into(), is_shared: false, ttl_ms: SHORT_TTL_MS }
+            Operation::Acquire {
+                patterns: [number as u16 * 2].into(),
+                is_shared: false,
+                ttl_ms: SHORT_TTL_MS,
+            }
         } else {
             choose_operation(&shared, &mut dice, &held)
         };
-        let request =
-            Request { by: Actor::Agent(name.clone()), key: None, command: command_for(&shared.universe, &name, &op)? };
+        let request = Request {
+            by: Actor::Agent(name.clone()),
+            key: None,
+            command: command_for(&shared.universe, &name, &op)?,
+        };
         let asked = shared.began.elapsed().as_nanos() as u64;
         let reply = shared.engine.submit_async(request).await;
         let answered = shared.began.elapsed().as_nanos() as u64;
         let (answer, revision) = match reply {
             Ok(it) => (answer_from_outcome(&op, it.outcome), it.revision),
-            Err(CommandFailure::Refused { refusal, revision }) => (answer_from_refusal(refusal), revision),
+            Err(CommandFailure::Refused { refusal, revision }) => {
+                (answer_from_refusal(refusal), revision)
+            }
             Err(other) => return Err(other.into()),
         };
         match (&op, &answer) {
@@ -294,19 +390,36 @@ async fn run_agent(shared: Arc<Shared>, number: u32, seed: u64) -> anyhow::Resul
                 if !forgetful {
                     held.push((*claim, *token));
                 }
-                let mut seen = shared.foreign_claims.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = shared
+                    .foreign_claims
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 let nth = dice.below(1_000);
-                if seen.len() < 1_000 { seen.push((*claim, *token)) } else { seen[nth] = (*claim, *token) }
+                if seen.len() < 1_000 {
+                    seen.push((*claim, *token))
+                } else {
+                    seen[nth] = (*claim, *token)
+                }
             }
-            (Operation::Release { claim, .. }, OperationAnswer::Done | OperationAnswer::Ended) | (Operation::Renew { claim, .. }, OperationAnswer::Ended) => {
+            (Operation::Release { claim, .. }, OperationAnswer::Done | OperationAnswer::Ended)
+            | (Operation::Renew { claim, .. }, OperationAnswer::Ended) => {
                 held.retain(|it| it.0 != *claim);
             }
             (Operation::Poll { slot }, OperationAnswer::Begun { attempt, token }) => {
-                *shared.slots[*slot].lock().unwrap_or_else(PoisonError::into_inner) = (*attempt, *token);
+                *shared.slots[*slot]
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = (*attempt, *token);
             }
             _ => {}
         }
-        records.push(OperationRecord { agent: number, asked_ns: asked, answered_ns: answered, operation: op, answer, revision });
+        records.push(OperationRecord {
+            agent: number,
+            asked_ns: asked,
+            answered_ns: answered,
+            operation: op,
+            answer,
+            revision,
+        });
     }
     Ok(records)
 }
@@ -320,17 +433,32 @@ fn choose_operation(shared: &Shared, dice: &mut Rng, held: &[(u64, u64)]) -> Ope
         (0..4, _) => Operation::Stop { slot },
         (4..14, _) => Operation::Poll { slot },
         (14..114, _) => {
-            let (attempt, token) = *shared.slots[slot].lock().unwrap_or_else(PoisonError::into_inner);
+            let (attempt, token) = *shared.slots[slot]
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             // Sometimes use an old token, or a guess.
-            Operation::Write { slot, attempt, token: if dice.chance(5) { token - 1 } else { token } }
+            Operation::Write {
+                slot,
+                attempt,
+                token: if dice.chance(5) { token - 1 } else { token },
+            }
         }
         (114..154, _) => {
             // Use somebody else's claim with a wrong token, or a claim that has ended.
-            let seen = shared.foreign_claims.lock().unwrap_or_else(PoisonError::into_inner);
+            let seen = shared
+                .foreign_claims
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             let (claim, token) = dice.pick(&seen).copied().unwrap_or((1, 1));
             match what % 2 {
-                0 => Operation::Release { claim, token: token + 1 },
-                _ => Operation::Renew { claim, token: token + 1 },
+                0 => Operation::Release {
+                    claim,
+                    token: token + 1,
+                },
+                _ => Operation::Renew {
+                    claim,
+                    token: token + 1,
+                },
             }
         }
         (154..400, Some((claim, token))) => Operation::Renew { claim, token },
@@ -338,57 +466,105 @@ fn choose_operation(shared: &Shared, dice: &mut Rng, held: &[(u64, u64)]) -> Ope
         (_, Some((claim, token))) if held.len() >= 2 => Operation::Release { claim, token },
         _ => {
             let wide = dice.chance(12);
-            let many = if dice.chance(15) { 2 + dice.below(2) } else { 1 };
-            let patterns =
-                (0..many)
-                    .map(|_| {
-                        if wide {
-                            lake.file_count + dice.below(lake.uris.len() - lake.file_count)
-                        } else {
-                            dice.below(lake.file_count)
-                        }
-                    })
-                    .map(|it| it as u16)
-                    .collect();
-            let ttl_ms = if dice.chance(3) { SHORT_TTL_MS } else { 3_600_000 };
-            Operation::Acquire { patterns, is_shared: dice.chance(25), ttl_ms }
+            let many = if dice.chance(15) {
+                2 + dice.below(2)
+            } else {
+                1
+            };
+            let patterns = (0..many)
+                .map(|_| {
+                    if wide {
+                        lake.file_count + dice.below(lake.uris.len() - lake.file_count)
+                    } else {
+                        dice.below(lake.file_count)
+                    }
+                })
+                .map(|it| it as u16)
+                .collect();
+            let ttl_ms = if dice.chance(3) {
+                SHORT_TTL_MS
+            } else {
+                3_600_000
+            };
+            Operation::Acquire {
+                patterns,
+                is_shared: dice.chance(25),
+                ttl_ms,
+            }
         }
     }
 }
 
-fn command_for(lake: &PatternUniverse, name: &AgentName, op: &Operation) -> anyhow::Result<Command> {
+fn command_for(
+    lake: &PatternUniverse,
+    name: &AgentName,
+    op: &Operation,
+) -> anyhow::Result<Command> {
     Ok(match op {
-        Operation::Acquire { patterns, is_shared: shared, ttl_ms } => Command::Acquire(Acquire {
+        Operation::Acquire {
+            patterns,
+            is_shared: shared,
+            ttl_ms,
+        } => Command::Acquire(Acquire {
             owner: ClaimOwner::Agent(name.clone()),
-            uris: patterns.iter().map(|it| lake.uris[usize::from(*it)].clone()).collect(),
-            mode: if *shared { ClaimMode::Shared } else { ClaimMode::Exclusive },
+            uris: patterns
+                .iter()
+                .map(|it| lake.uris[usize::from(*it)].clone())
+                .collect(),
+            mode: if *shared {
+                ClaimMode::Shared
+            } else {
+                ClaimMode::Exclusive
+            },
             ttl_ms: *ttl_ms,
             wait_ms: 0,
             memo: String::new(),
         }),
-        Operation::Renew { claim, token } => Command::Renew { claim: ClaimId(*claim), token: *token },
-        Operation::Release { claim, token } => Command::Release { claim: ClaimId(*claim), token: *token },
-        Operation::Write { slot, attempt, token } => Command::Progress {
+        Operation::Renew { claim, token } => Command::Renew {
+            claim: ClaimId(*claim),
+            token: *token,
+        },
+        Operation::Release { claim, token } => Command::Release {
+            claim: ClaimId(*claim),
+            token: *token,
+        },
+        Operation::Write {
+            slot,
+            attempt,
+            token,
+        } => Command::Progress {
             task: TaskId(*slot as u64 + 1),
             attempt: AttemptId(*attempt),
             token: *token,
             text: "half of it is done".into(),
         },
-        Operation::Stop { slot } => {
-            Command::StopTask { task: TaskId(*slot as u64 + 1), reason: "hand it over".into(), pause: false }
-        }
+        Operation::Stop { slot } => Command::StopTask {
+            task: TaskId(*slot as u64 + 1),
+            reason: "hand it over".into(),
+            pause: false,
+        },
         Operation::Poll { slot } => Command::Poll(poll_request(*slot)?),
     })
 }
 
 fn answer_from_outcome(op: &Operation, outcome: CommandOutcome) -> OperationAnswer {
     match (op, outcome) {
-        (Operation::Acquire { .. }, CommandOutcome::Claim(Acquired::Granted { claim, token, .. })) => {
-            OperationAnswer::Granted { claim: claim.0, token }
-        }
+        (
+            Operation::Acquire { .. },
+            CommandOutcome::Claim(Acquired::Granted { claim, token, .. }),
+        ) => OperationAnswer::Granted {
+            claim: claim.0,
+            token,
+        },
         (Operation::Renew { .. }, CommandOutcome::Renewed { .. }) => OperationAnswer::Done,
-        (Operation::Release { .. } | Operation::Write { .. } | Operation::Stop { .. }, CommandOutcome::Done) => OperationAnswer::Done,
-        (Operation::Poll { .. }, CommandOutcome::Polled(Some(it))) => OperationAnswer::Begun { attempt: it.attempt.0, token: it.token },
+        (
+            Operation::Release { .. } | Operation::Write { .. } | Operation::Stop { .. },
+            CommandOutcome::Done,
+        ) => OperationAnswer::Done,
+        (Operation::Poll { .. }, CommandOutcome::Polled(Some(it))) => OperationAnswer::Begun {
+            attempt: it.attempt.0,
+            token: it.token,
+        },
         (Operation::Poll { .. }, CommandOutcome::Polled(None)) => OperationAnswer::Nothing,
         (_, other) => OperationAnswer::Unexpected(format!("{other:?}")),
     }
@@ -396,9 +572,13 @@ fn answer_from_outcome(op: &Operation, outcome: CommandOutcome) -> OperationAnsw
 
 fn answer_from_refusal(refusal: Refusal) -> OperationAnswer {
     match refusal {
-        Refusal::ClaimHeld { holders } => {
-            OperationAnswer::Held(holders.iter().filter_map(|it| it.claim).map(|it| it.0).collect())
-        }
+        Refusal::ClaimHeld { holders } => OperationAnswer::Held(
+            holders
+                .iter()
+                .filter_map(|it| it.claim)
+                .map(|it| it.0)
+                .collect(),
+        ),
         Refusal::ClaimEnded { .. } => OperationAnswer::Ended,
         Refusal::StaleClaimToken { .. } | Refusal::StaleAttempt { .. } => OperationAnswer::Stale,
         other => OperationAnswer::Unexpected(format!("{other:?}")),
@@ -419,7 +599,15 @@ mod tests {
     #[test]
     fn l3_claims_are_linearizable_and_planted_faults_are_found() {
         let dir = tempfile::tempdir().unwrap();
-        let run = run_agents(StoreKind::Memory, dir.path(), &Arc::new(PatternUniverse::new().unwrap()), 10_000, 50, 7).unwrap();
+        let run = run_agents(
+            StoreKind::Memory,
+            dir.path(),
+            &Arc::new(PatternUniverse::new().unwrap()),
+            10_000,
+            50,
+            7,
+        )
+        .unwrap();
         let truth = check_history(&run.universe, &run.history, &run.first_attempts);
         assert_eq!(truth.violation_count(), 0, "{:?}", truth.examples);
         assert!(run.does_fold_match && run.is_store_sound);
@@ -429,7 +617,11 @@ mod tests {
             let many = plant_fault(&mut planted, fault, 101, &truth);
             let verdict = check_history(&run.universe, &planted, &run.first_attempts);
             let caught = verdict.violation_counts.get(&law).copied().unwrap_or(0);
-            assert!(many > 0 && caught >= many, "{fault}: {many} planted, {:?} found", verdict.violation_counts);
+            assert!(
+                many > 0 && caught >= many,
+                "{fault}: {many} planted, {:?} found",
+                verdict.violation_counts
+            );
         }
     }
 }

@@ -2,11 +2,11 @@
 
 pub(crate) mod agents; // supervision of agents: stops, floods, restarts, starts
 pub(crate) mod claims; // claims per second
+pub(crate) mod collision_scan; // the cost of looking for merge conflicts
 pub(crate) mod decide; // the time of a decision
 pub(crate) mod http; // the HTTP API under load
 pub(crate) mod landing; // a landing compared with rebase and merge by hand
 pub(crate) mod linearizable; // linearizability of a million claim operations
-pub(crate) mod collision_scan; // the cost of looking for merge conflicts
 pub(crate) mod sandbox; // what a sandboxed program can and cannot do
 pub(crate) mod schedule; // the time of a start with ten thousand ready tasks
 pub(crate) mod start; // size, time to ready, idle memory

@@ -22,22 +22,44 @@ pub(crate) struct PatternUniverse {
 }
 
 fn file_path(number: usize) -> String {
-    format!("f{number:02}.{}", if number.is_multiple_of(2) { "rs" } else { "md" })
+    format!(
+        "f{number:02}.{}",
+        if number.is_multiple_of(2) { "rs" } else { "md" }
+    )
 }
 
 impl PatternUniverse {
     pub(crate) fn new() -> anyhow::Result<PatternUniverse> {
-        let mut paths: Vec<String> =
-            (0..DIR_COUNT).flat_map(|dir| (0..FILES_PER_DIR).map(move |it| format!("d{dir:02}/{}", file_path(it)))).collect();
+        let mut paths: Vec<String> = (0..DIR_COUNT)
+            .flat_map(|dir| {
+                (0..FILES_PER_DIR).map(move |it| format!("d{dir:02}/{}", file_path(it)))
+            })
+            .collect();
         let files = paths.len();
         for dir in 0..DIR_COUNT {
-            paths.extend([format!("d{dir:02}/**"), format!("d{dir:02}/*.rs"), format!("d{dir:02}/*")]);
+            paths.extend([
+                format!("d{dir:02}/**"),
+                format!("d{dir:02}/*.rs"),
+                format!("d{dir:02}/*"),
+            ]);
         }
         paths.extend((0..FILES_PER_DIR).map(|it| format!("*/{}", file_path(it))));
-        paths.extend(["**/f0?.rs", "d0?/f1?.md", "d?5/**", "d1*/f*3.md", "**/*7.md", "**"].map(String::from));
+        paths.extend(
+            [
+                "**/f0?.rs",
+                "d0?/f1?.md",
+                "d?5/**",
+                "d1*/f*3.md",
+                "**/*7.md",
+                "**",
+            ]
+            .map(String::from),
+        );
         let points = sample_paths();
-        let matched: Vec<Vec<bool>> =
-            paths.iter().map(|it| points.iter().map(|point| matches(it, point)).collect()).collect();
+        let matched: Vec<Vec<bool>> = paths
+            .iter()
+            .map(|it| points.iter().map(|point| matches(it, point)).collect())
+            .collect();
         let overlaps = matched
             .iter()
             .map(|a| {
@@ -50,8 +72,15 @@ impl PatternUniverse {
                 row
             })
             .collect();
-        let uris = paths.iter().map(|it| Uri::new(&format!("file://lake/{it}"))).collect::<Result<_, _>>()?;
-        Ok(PatternUniverse { uris, file_count: files, overlaps })
+        let uris = paths
+            .iter()
+            .map(|it| Uri::new(&format!("file://lake/{it}")))
+            .collect::<Result<_, _>>()?;
+        Ok(PatternUniverse {
+            uris,
+            file_count: files,
+            overlaps,
+        })
     }
 
     /// Returns in how many pairs core's overlap differs from this one.
@@ -69,7 +98,11 @@ impl PatternUniverse {
 
 pub(crate) fn set_bit(bits: &mut PatternSet, nth: usize, on: bool) {
     let mask = 1 << (nth % 64);
-    if on { bits[nth / 64] |= mask } else { bits[nth / 64] &= !mask }
+    if on {
+        bits[nth / 64] |= mask
+    } else {
+        bits[nth / 64] &= !mask
+    }
 }
 
 pub(crate) fn has_bit(bits: &PatternSet, nth: usize) -> bool {
@@ -83,8 +116,14 @@ pub(crate) fn common_bits(a: PatternSet, b: PatternSet) -> impl Iterator<Item = 
 
 /// Returns paths of one to three segments, including names that only a wildcard matches.
 fn sample_paths() -> Vec<String> {
-    let dirs: Vec<String> = (0..DIR_COUNT).map(|it| format!("d{it:02}")).chain(["zz".into()]).collect();
-    let names: Vec<String> = (0..FILES_PER_DIR).map(file_path).chain(["f17.md", "zz.rs", "zz.md", "zz"].map(String::from)).collect();
+    let dirs: Vec<String> = (0..DIR_COUNT)
+        .map(|it| format!("d{it:02}"))
+        .chain(["zz".into()])
+        .collect();
+    let names: Vec<String> = (0..FILES_PER_DIR)
+        .map(file_path)
+        .chain(["f17.md", "zz.rs", "zz.md", "zz"].map(String::from))
+        .collect();
     let mut points: Vec<String> = dirs.iter().chain(&names).cloned().collect();
     for dir in &dirs {
         points.extend(names.iter().map(|it| format!("{dir}/{it}")));
@@ -94,7 +133,8 @@ fn sample_paths() -> Vec<String> {
 }
 
 fn matches(pattern: &str, path: &str) -> bool {
-    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+    let (pattern, path): (Vec<&str>, Vec<&str>) =
+        (pattern.split('/').collect(), path.split('/').collect());
     segments_match(&pattern, &path)
 }
 
@@ -103,7 +143,9 @@ fn segments_match(pattern: &[&str], path: &[&str]) -> bool {
         ([], []) => true,
         (["**", rest @ ..], _) if segments_match(rest, path) => true,
         (["**", ..], [_, tail @ ..]) => segments_match(pattern, tail),
-        ([glob, rest @ ..], [name, tail @ ..]) => glob_matches(glob.as_bytes(), name.as_bytes()) && segments_match(rest, tail),
+        ([glob, rest @ ..], [name, tail @ ..]) => {
+            glob_matches(glob.as_bytes(), name.as_bytes()) && segments_match(rest, tail)
+        }
         _ => false,
     }
 }

@@ -5,7 +5,9 @@
 //! and tokens are renumbered, so that only the broken law reveals the fault.
 
 use super::checker::{BrokenLaw, HistoryVerdict};
-use super::history::{OperationAnswer, LogEntry, RecordedHistory, LogEventKind, Operation, OperationRecord};
+use super::history::{
+    LogEntry, LogEventKind, Operation, OperationAnswer, OperationRecord, RecordedHistory,
+};
 
 /// All faults, with the laws that they break.
 pub(crate) const PLANTED_FAULTS: [(&str, BrokenLaw); 9] = [
@@ -22,37 +24,67 @@ pub(crate) const PLANTED_FAULTS: [(&str, BrokenLaw); 9] = [
 
 /// Plants a fault in one of `every` suitable places, or in about twenty of them. Returns the number
 /// of places.
-pub(crate) fn plant_fault(history: &mut RecordedHistory, fault: &str, every: usize, truth: &HistoryVerdict) -> usize {
+pub(crate) fn plant_fault(
+    history: &mut RecordedHistory,
+    fault: &str,
+    every: usize,
+    truth: &HistoryVerdict,
+) -> usize {
     let places = |fits: fn(&OperationRecord) -> bool| -> Vec<usize> {
-        let mut fitting: Vec<usize> = (0..history.records.len()).filter(|it| fits(&history.records[*it])).collect();
+        let mut fitting: Vec<usize> = (0..history.records.len())
+            .filter(|it| fits(&history.records[*it]))
+            .collect();
         fitting.sort_by_key(|it| history.records[*it].revision);
         // Skip the first places, because some faults need a past. Rare faults are planted more
         // often.
         let late = &fitting[fitting.len() / 3..];
-        late.iter().copied().step_by(every.min(late.len() / 20).max(1)).collect()
+        late.iter()
+            .copied()
+            .step_by(every.min(late.len() / 20).max(1))
+            .collect()
     };
     match fault {
         "double-grant" => {
             let places = places(|it| matches!(it.answer, OperationAnswer::Held(_)));
             insert_accepted(history, places, |record, nth, revision| {
                 let claim = (1 << 40) + nth;
-                record.answer = OperationAnswer::Granted { claim, token: revision };
+                record.answer = OperationAnswer::Granted {
+                    claim,
+                    token: revision,
+                };
                 vec![(LogEventKind::Granted, claim)]
             })
         }
         "stale-write" => {
-            let places = places(|it| matches!((&it.operation, &it.answer), (Operation::Write { .. }, OperationAnswer::Stale)));
+            let places = places(|it| {
+                matches!(
+                    (&it.operation, &it.answer),
+                    (Operation::Write { .. }, OperationAnswer::Stale)
+                )
+            });
             insert_accepted(history, places, |record, _, _| {
                 record.answer = OperationAnswer::Done;
-                let Operation::Write { attempt, .. } = record.operation else { return vec![] };
-                vec![(LogEventKind::Kept, attempt), (LogEventKind::Written, attempt)]
+                let Operation::Write { attempt, .. } = record.operation else {
+                    return vec![];
+                };
+                vec![
+                    (LogEventKind::Kept, attempt),
+                    (LogEventKind::Written, attempt),
+                ]
             })
         }
         "foreign-release" => {
-            let places = places(|it| matches!((&it.operation, &it.answer), (Operation::Release { .. }, OperationAnswer::Stale)));
+            let places = places(|it| {
+                matches!(
+                    (&it.operation, &it.answer),
+                    (Operation::Release { .. }, OperationAnswer::Stale)
+                )
+            });
             insert_accepted(history, places, |record, _, _| {
                 record.answer = OperationAnswer::Done;
-                let Operation::Release { claim, .. } = record.operation else { return vec![] };
+                let Operation::Release { claim, .. } = record.operation else {
+                    return vec![];
+                };
                 vec![(LogEventKind::Released, claim)]
             })
         }
@@ -70,23 +102,36 @@ pub(crate) fn plant_fault(history: &mut RecordedHistory, fault: &str, every: usi
             for it in &places {
                 // The answer comes from a state long before the question.
                 let revision = history.records[*it].revision;
-                history.records[*it].revision = history.first_revision + (revision - history.first_revision) / 2;
+                history.records[*it].revision =
+                    history.first_revision + (revision - history.first_revision) / 2;
             }
             places.len()
         }
         "stale-answer" => {
-            let places = places(|it| matches!(&it.answer, OperationAnswer::Held(holders) if holders.len() == 1));
+            let places = places(
+                |it| matches!(&it.answer, OperationAnswer::Held(holders) if holders.len() == 1),
+            );
             for it in &places {
                 history.records[*it].answer = OperationAnswer::Held(vec![1]);
             }
             places.len()
         }
         "lost-ack" => {
-            let places = places(|it| matches!((&it.operation, &it.answer), (Operation::Renew { .. }, OperationAnswer::Done)));
+            let places = places(|it| {
+                matches!(
+                    (&it.operation, &it.answer),
+                    (Operation::Renew { .. }, OperationAnswer::Done)
+                )
+            });
             remove_events(history, &places)
         }
         "lost-reply" => {
-            let places = places(|it| matches!((&it.operation, &it.answer), (Operation::Renew { .. }, OperationAnswer::Done)));
+            let places = places(|it| {
+                matches!(
+                    (&it.operation, &it.answer),
+                    (Operation::Renew { .. }, OperationAnswer::Done)
+                )
+            });
             let mut nth = 0;
             let lost: std::collections::BTreeSet<usize> = places.into_iter().collect();
             history.records.retain(|_| {
@@ -99,7 +144,10 @@ pub(crate) fn plant_fault(history: &mut RecordedHistory, fault: &str, every: usi
             let often = every.min(truth.expiries.len() / 20).max(1);
             let ends: Vec<(u64, u64)> = truth.expiries.iter().copied().step_by(often).collect();
             for (revision, due) in &ends {
-                if let Some(it) = history.log.get_mut((revision - history.first_revision) as usize) {
+                if let Some(it) = history
+                    .log
+                    .get_mut((revision - history.first_revision) as usize)
+                {
                     it.fleet_ms = due - 1;
                 }
             }
@@ -127,7 +175,12 @@ fn insert_accepted(
         let events = accept(&mut record, nth, after + shift + 1);
         let entries: Vec<LogEntry> = events
             .into_iter()
-            .map(|(kind, subject)| LogEntry { agent: record.agent, kind, subject, fleet_ms: at(after) })
+            .map(|(kind, subject)| LogEntry {
+                agent: record.agent,
+                kind,
+                subject,
+                fleet_ms: at(after),
+            })
             .collect();
         shift += entries.len() as u64;
         record.revision = after + shift;
@@ -167,7 +220,10 @@ fn insert_accepted(
 
 /// Removes the events of accepted operations from the log, as if they had never been durable.
 fn remove_events(history: &mut RecordedHistory, places: &[usize]) -> usize {
-    let mut gone: Vec<u64> = places.iter().map(|it| history.records[*it].revision).collect();
+    let mut gone: Vec<u64> = places
+        .iter()
+        .map(|it| history.records[*it].revision)
+        .collect();
     gone.sort_unstable();
     let moved = |revision: u64| revision - gone.partition_point(|it| *it <= revision) as u64;
     for record in &mut history.records {
@@ -184,14 +240,19 @@ fn remove_events(history: &mut RecordedHistory, places: &[usize]) -> usize {
 
 fn renumber(record: &mut OperationRecord, moved: impl Fn(u64) -> u64) {
     record.revision = moved(record.revision);
-    if let OperationAnswer::Granted { token, .. } | OperationAnswer::Begun { token, .. } = &mut record.answer {
+    if let OperationAnswer::Granted { token, .. } | OperationAnswer::Begun { token, .. } =
+        &mut record.answer
+    {
         *token = moved(*token);
     }
     renumber_op(&mut record.operation, moved);
 }
 
 fn renumber_op(op: &mut Operation, moved: impl Fn(u64) -> u64) {
-    if let Operation::Renew { token, .. } | Operation::Release { token, .. } | Operation::Write { token, .. } = op {
+    if let Operation::Renew { token, .. }
+    | Operation::Release { token, .. }
+    | Operation::Write { token, .. } = op
+    {
         *token = moved(*token);
     }
 }

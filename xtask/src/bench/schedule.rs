@@ -7,8 +7,8 @@ use std::time::Instant;
 use regatta_core::agent;
 use regatta_core::board::Board;
 use regatta_core::command::{Actor, Command, CommandOutcome, PlannedTask, Request, decide};
-use regatta_core::limits::MachineLimits;
 use regatta_core::ids::{AgentName, BranchName, Now, ProjectName};
+use regatta_core::limits::MachineLimits;
 use regatta_core::mission::{self, StartMode};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project;
@@ -27,12 +27,27 @@ const WORKER_COUNT: u32 = 8;
 type FilesOfTask = fn(usize) -> Vec<String>;
 
 const BOARD_SHAPES: [(&str, FilesOfTask); 5] = [
-    ("disjoint", |nth| vec![format!("src/area-{}/part-{nth}.rs", nth % 100)]),
+    ("disjoint", |nth| {
+        vec![format!("src/area-{}/part-{nth}.rs", nth % 100)]
+    }),
     ("one file", |_| vec!["src/settings.rs".into()]),
-    ("own + lock file", |nth| vec![format!("src/part-{nth}.rs"), "Cargo.lock".into()]),
+    ("own + lock file", |nth| {
+        vec![format!("src/part-{nth}.rs"), "Cargo.lock".into()]
+    }),
     // Every hundredth task needs a whole directory in which the others have a file.
-    ("one directory", |nth| vec![if nth % 100 == 7 { "src/**".into() } else { format!("src/part-{nth}.rs") }]),
-    ("globs", |nth| vec![format!("src/*/part-{}*.rs", nth % 5_000), format!("docs/{}.md", nth % 100)]),
+    ("one directory", |nth| {
+        vec![if nth % 100 == 7 {
+            "src/**".into()
+        } else {
+            format!("src/part-{nth}.rs")
+        }]
+    }),
+    ("globs", |nth| {
+        vec![
+            format!("src/*/part-{}*.rs", nth % 5_000),
+            format!("docs/{}.md", nth % 100),
+        ]
+    }),
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -43,7 +58,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_thousands(READY_TASKS as u64),
         format_thousands(samples as u64)
     ));
-    report.add_line("  they want         mode   asked  what              median        p99        max");
+    report.add_line(
+        "  they want         mode   asked  what              median        p99        max",
+    );
     let mut good = true;
     for (name, wants) in BOARD_SHAPES {
         for mode in [StartMode::Flow, StartMode::Waves] {
@@ -56,10 +73,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 if times.len() == 0 {
                     continue;
                 }
-                let (p50, p99, max) = (times.percentile(0.5), times.percentile(0.99), times.percentile(1.0));
+                let (p50, p99, max) = (
+                    times.percentile(0.5),
+                    times.percentile(0.99),
+                    times.percentile(1.0),
+                );
                 report.add_line(format!(
                     "  {name:<16}  {:<5} {:>6}  {what:<12} {:>11} {:>10} {:>10}",
-                    if mode == StartMode::Flow { "flow" } else { "waves" },
+                    if mode == StartMode::Flow {
+                        "flow"
+                    } else {
+                        "waves"
+                    },
                     times.len(),
                     format_us(p50),
                     format_us(p99),
@@ -85,7 +110,11 @@ struct Bench {
 
 impl Bench {
     fn new(wants: fn(usize) -> Vec<String>, mode: StartMode) -> anyhow::Result<Bench> {
-        let mut bench = Bench { board: Board::default(), now: Now::default(), running: vec![] };
+        let mut bench = Bench {
+            board: Board::default(),
+            now: Now::default(),
+            running: vec![],
+        };
         let project = ProjectName::new("shop")?;
         bench.run_command(Command::AddProject(project::AddProject {
             name: project.clone(),
@@ -95,7 +124,12 @@ impl Bench {
             validation_timeout_ms: 60_000,
             settings: project::ProjectSettings::default(),
         }))?;
-        bench.run_command(Command::SetLimits { limits: MachineLimits { max_attempts: 100, ..MachineLimits::default() } })?;
+        bench.run_command(Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts: 100,
+                ..MachineLimits::default()
+            },
+        })?;
         bench.run_command(Command::RegisterAgent(agent::RegisterAgent {
             name: AgentName::new("ada")?,
             runtime: agent::Runtime::Outside,
@@ -107,14 +141,24 @@ impl Bench {
         }))?;
         let mut tasks = Vec::with_capacity(READY_TASKS);
         for nth in 0..READY_TASKS {
-            let files = wants(nth).iter().map(|it| PathPattern::new(it)).collect::<Result<_, _>>()?;
+            let files = wants(nth)
+                .iter()
+                .map(|it| PathPattern::new(it))
+                .collect::<Result<_, _>>()?;
             let add = AddTask {
                 issue_type: IssueType::Feature,
                 files,
-                validation: Validation { tests: vec!["make test".into()], ..Validation::default() },
+                validation: Validation {
+                    tests: vec!["make test".into()],
+                    ..Validation::default()
+                },
                 ..plain_task(&project, format!("Make part {nth} work"))
             };
-            tasks.push(PlannedTask { task: add, after: vec![], assign: None });
+            tasks.push(PlannedTask {
+                task: add,
+                after: vec![],
+                assign: None,
+            });
         }
         let start = mission::StartMission {
             project,
@@ -128,7 +172,11 @@ impl Bench {
             serial: vec![],
             budget: Default::default(),
         };
-        bench.run_command(Command::StartMission { mission: start, tasks, adopt: vec![] })?;
+        bench.run_command(Command::StartMission {
+            mission: start,
+            tasks,
+            adopt: vec![],
+        })?;
         Ok(bench)
     }
 
@@ -145,8 +193,15 @@ impl Bench {
                 no_workspace: false,
                 by_hand: false,
             };
-            self.now = Now { fleet_ms: self.now.fleet_ms + 1, unix_ms: self.now.unix_ms + 1 };
-            let request = Request { by: Actor::Regatta, key: None, command: Command::Poll(ask) };
+            self.now = Now {
+                fleet_ms: self.now.fleet_ms + 1,
+                unix_ms: self.now.unix_ms + 1,
+            };
+            let request = Request {
+                by: Actor::Regatta,
+                key: None,
+                command: Command::Poll(ask),
+            };
             let began = Instant::now();
             let decided = black_box(decide(&self.board, &request, self.now));
             let took = began.elapsed();
@@ -164,15 +219,30 @@ impl Bench {
             }
         }
         if !self.running.is_empty() {
-            let PollGrant { task, attempt, token, .. } = self.running.remove(0);
-            self.run_command(Command::GiveUp { task, attempt, token, reason: None })?;
+            let PollGrant {
+                task,
+                attempt,
+                token,
+                ..
+            } = self.running.remove(0);
+            self.run_command(Command::GiveUp {
+                task,
+                attempt,
+                token,
+                reason: None,
+            })?;
         }
         Ok(())
     }
 
     fn run_command(&mut self, command: Command) -> anyhow::Result<()> {
-        let request = Request { by: Actor::Regatta, key: None, command };
-        let done = decide(&self.board, &request, self.now).map_err(|it| anyhow::anyhow!("{}", it.message()))?;
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
+        let done = decide(&self.board, &request, self.now)
+            .map_err(|it| anyhow::anyhow!("{}", it.message()))?;
         self.board = done.board;
         Ok(())
     }

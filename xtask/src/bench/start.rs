@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::board::BenchFleet;
 use crate::args::Args;
-use crate::report::{Report, Times, reports_dir, format_ms, workspace_root, format_thousands};
+use crate::report::{Report, Times, format_ms, format_thousands, reports_dir, workspace_root};
 
 const TASK_COUNT: usize = 100_000;
 
@@ -21,12 +21,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let binary = program_path(args)?;
     let scratch = args.scratch_dir()?;
     let mut report = Report::new("start", args);
-    let size = binary.metadata().with_context(|| format!("could not read {}", binary.display()))?.len();
+    let size = binary
+        .metadata()
+        .with_context(|| format!("could not read {}", binary.display()))?
+        .len();
     report.add_line(format!("{}: {:.1} MB", binary.display(), size as f64 / 1e6));
     report.set_value("binary_bytes", size);
-    report.check_target(size < 30_000_000, format!("{:.1} MB (target < 30 MB)", size as f64 / 1e6));
-    report.add_line("  open tasks   store MB   ready (median of runs)   slowest   resident after 2 s");
-    for (tasks, patience) in [(0, Duration::from_millis(200)), (TASK_COUNT, Duration::from_secs(1))] {
+    report.check_target(
+        size < 30_000_000,
+        format!("{:.1} MB (target < 30 MB)", size as f64 / 1e6),
+    );
+    report.add_line(
+        "  open tasks   store MB   ready (median of runs)   slowest   resident after 2 s",
+    );
+    for (tasks, patience) in [
+        (0, Duration::from_millis(200)),
+        (TASK_COUNT, Duration::from_secs(1)),
+    ] {
         let dir = scratch.path().join(tasks.to_string());
         std::fs::create_dir_all(&dir)?;
         if tasks > 0 {
@@ -42,8 +53,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             }
             daemon.terminate()?;
         }
-        let (ready, slowest, resident) = (times.percentile(0.5), times.percentile(1.0), resident as f64 / 1e3);
-        let stored = std::fs::metadata(dir.join("regatta.db")).map_or(0, |it| it.len()) as f64 / 1e6;
+        let (ready, slowest, resident) = (
+            times.percentile(0.5),
+            times.percentile(1.0),
+            resident as f64 / 1e3,
+        );
+        let stored =
+            std::fs::metadata(dir.join("regatta.db")).map_or(0, |it| it.len()) as f64 / 1e6;
         report.add_line(format!(
             "  {:>10}   {stored:>8.1}   {:>22}   {:>7}   {resident:>15.1} MB",
             format_thousands(tasks as u64),
@@ -54,8 +70,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             &format!("open_{tasks}"),
             json!({ "ready_ms": ready.as_secs_f64() * 1e3, "slowest_ms": slowest.as_secs_f64() * 1e3, "resident_mb": resident }),
         );
-        report.check_target(ready < patience, format!("ready in {} (target < {})", format_ms(ready), format_ms(patience)));
-        report.check_target(resident < 50.0, format!("{resident:.1} MB resident when idle (target < 50 MB)"));
+        report.check_target(
+            ready < patience,
+            format!(
+                "ready in {} (target < {})",
+                format_ms(ready),
+                format_ms(patience)
+            ),
+        );
+        report.check_target(
+            resident < 50.0,
+            format!("{resident:.1} MB resident when idle (target < 50 MB)"),
+        );
     }
     report.finish()
 }
@@ -70,7 +96,8 @@ pub(crate) fn program_path(args: &Args) -> anyhow::Result<PathBuf> {
 
 /// Returns the release build, which is built now if it does not exist.
 fn release_build() -> anyhow::Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace_root().join("target"), PathBuf::from);
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| workspace_root().join("target"), PathBuf::from);
     let binary = target.join("release/regatta");
     if !binary.exists() {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -94,7 +121,10 @@ fn fill_store(path: &Path, tasks: usize) -> anyhow::Result<()> {
         }
     }
     store.commit(&fleet.take_batch())?;
-    ensure!(store.load()?.board == fleet.board, "the store does not load the same board");
+    ensure!(
+        store.load()?.board == fleet.board,
+        "the store does not load the same board"
+    );
     Ok(())
 }
 
@@ -107,7 +137,10 @@ pub(crate) struct BenchDaemon {
 
 impl BenchDaemon {
     pub(crate) fn start(binary: &Path, dir: &Path) -> anyhow::Result<BenchDaemon> {
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("daemon.err"))?;
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(dir.join("daemon.err"))?;
         let began = Instant::now();
         let mut child = Command::new(binary)
             .args(["serve", "--json", "--listen", "127.0.0.1:0"])
@@ -122,9 +155,16 @@ impl BenchDaemon {
             .spawn()
             .with_context(|| format!("could not start {}", binary.display()))?;
         let mut line = String::new();
-        let read = child.stdout.take().map(|it| BufReader::new(it).read_line(&mut line));
+        let read = child
+            .stdout
+            .take()
+            .map(|it| BufReader::new(it).read_line(&mut line));
         let ready_after = began.elapsed();
-        let daemon = BenchDaemon { child, started: began, ready_after };
+        let daemon = BenchDaemon {
+            child,
+            started: began,
+            ready_after,
+        };
         ensure!(
             matches!(read, Some(Ok(_))) && line.contains("\"ready\""),
             "the daemon did not report that it is ready: {line:?} {}",
@@ -135,7 +175,10 @@ impl BenchDaemon {
 
     pub(crate) fn resident_kb(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = status
+            .lines()
+            .find_map(|it| it.strip_prefix("VmRSS:"))
+            .context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 
@@ -154,7 +197,9 @@ impl BenchDaemon {
 
     /// Sends SIGTERM to this process only, and waits for its clean end.
     fn terminate(mut self) -> anyhow::Result<()> {
-        let sent = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status()?;
+        let sent = Command::new("kill")
+            .args(["-TERM", &self.child.id().to_string()])
+            .status()?;
         ensure!(sent.success(), "the daemon has already ended");
         let deadline = Instant::now() + Duration::from_secs(20);
         while Instant::now() < deadline {

@@ -1,6 +1,7 @@
-//! Collects the sentences of the source that people read: comments, log lines, errors and help texts.
+//! Collects the sentences of the source that people read: comments, log lines, errors and help
+//! texts.
 
-use super::scan::{SourceLine, SourceFile};
+use super::scan::{SourceFile, SourceLine};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SampleKind {
@@ -11,7 +12,12 @@ pub(super) enum SampleKind {
 }
 
 impl SampleKind {
-    pub(super) const ALL: [SampleKind; 4] = [SampleKind::Comment, SampleKind::Log, SampleKind::Error, SampleKind::Help];
+    pub(super) const ALL: [SampleKind; 4] = [
+        SampleKind::Comment,
+        SampleKind::Log,
+        SampleKind::Error,
+        SampleKind::Help,
+    ];
 
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -33,11 +39,23 @@ pub(super) struct Sample {
 }
 
 /// Starts of log lines.
-const LOG_MACROS: [&str; 4] = ["tracing::error!(", "tracing::warn!(", "tracing::info!(", "tracing::debug!("];
+const LOG_MACROS: [&str; 4] = [
+    "tracing::error!(",
+    "tracing::warn!(",
+    "tracing::info!(",
+    "tracing::debug!(",
+];
 
 /// Functions whose arguments are sentences of an error.
-const ERROR_CALLS: [&str; 7] =
-    ["failed(", "usage(", "Problem::new(", "Refusal::invalid(", "Refusal::conflict(", "refuse(", "GitError::new("];
+const ERROR_CALLS: [&str; 7] = [
+    "failed(",
+    "usage(",
+    "Problem::new(",
+    "Refusal::invalid(",
+    "Refusal::conflict(",
+    "refuse(",
+    "GitError::new(",
+];
 
 /// Directory in which doc comments are help texts.
 const HELP_FILES: [&str; 2] = ["crates/regatta/src/args", "crates/regatta/src/commands"];
@@ -48,7 +66,9 @@ pub(super) fn collect(files: &[SourceFile]) -> Vec<Sample> {
     for file in files.iter().filter(|file| is_program(&file.path)) {
         collect_comments(file, &mut found);
         for (at, line) in file.lines.iter().enumerate() {
-            let SourceLine::Code(code) = line else { continue };
+            let SourceLine::Code(code) = line else {
+                continue;
+            };
             let kind = if LOG_MACROS.iter().any(|start| code.contains(start)) {
                 SampleKind::Log
             } else if ERROR_CALLS.iter().any(|start| code.contains(start)) {
@@ -57,7 +77,11 @@ pub(super) fn collect(files: &[SourceFile]) -> Vec<Sample> {
                 continue;
             };
             if let Some(text) = first_sentence(&file.lines[at..]) {
-                found.push(Sample { kind, text, item: None });
+                found.push(Sample {
+                    kind,
+                    text,
+                    item: None,
+                });
             }
         }
     }
@@ -77,8 +101,16 @@ fn collect_comments(file: &SourceFile, found: &mut Vec<Sample>) {
             SourceLine::Blank => text.clear(),
             SourceLine::Code(code) if text.is_empty() || code.trim_start().starts_with("#[") => {}
             SourceLine::Code(code) => {
-                let kind = if is_help { SampleKind::Help } else { SampleKind::Comment };
-                found.push(Sample { kind, text: text.join(" "), item: Some(code.trim().to_owned()) });
+                let kind = if is_help {
+                    SampleKind::Help
+                } else {
+                    SampleKind::Comment
+                };
+                found.push(Sample {
+                    kind,
+                    text: text.join(" "),
+                    item: Some(code.trim().to_owned()),
+                });
                 text.clear();
             }
         }
@@ -92,7 +124,11 @@ fn first_sentence(lines: &[SourceLine]) -> Option<String> {
         _ => None,
     });
     let text: String = code.collect::<Vec<_>>().join(" ");
-    text.split('"').skip(1).step_by(2).find(|quoted| quoted.contains(' ')).map(str::to_owned)
+    text.split('"')
+        .skip(1)
+        .step_by(2)
+        .find(|quoted| quoted.contains(' '))
+        .map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -113,7 +149,10 @@ fn doors() -> usize {
 }
 ";
         let found = collect(&[SourceFile::parse("crates/x/src/a.rs", text)]);
-        let texts: Vec<(SampleKind, &str)> = found.iter().map(|sample| (sample.kind, sample.text.as_str())).collect();
+        let texts: Vec<(SampleKind, &str)> = found
+            .iter()
+            .map(|sample| (sample.kind, sample.text.as_str()))
+            .collect();
         let expected = [
             (SampleKind::Comment, "Returns the doors."),
             (SampleKind::Log, "could not open a door"),
@@ -122,7 +161,10 @@ fn doors() -> usize {
         assert_eq!(texts, expected);
         assert_eq!(found[0].item.as_deref(), Some("fn doors() -> usize {"));
         assert!(collect(&[SourceFile::parse("crates/x/tests/a.rs", text)]).is_empty());
-        let help = collect(&[SourceFile::parse("crates/regatta/src/args/tasks.rs", "/// Add a task\nAdd,\n")]);
+        let help = collect(&[SourceFile::parse(
+            "crates/regatta/src/args/tasks.rs",
+            "/// Add a task\nAdd,\n",
+        )]);
         assert_eq!(help[0].kind, SampleKind::Help);
     }
 }

@@ -28,9 +28,17 @@ impl SourceFile {
     pub(super) fn parse(path: &str, text: &str) -> SourceFile {
         let mut parts = path.split('/');
         let first = parts.next().unwrap_or_default();
-        let crate_name = if first == "crates" { parts.next().unwrap_or_default() } else { first };
+        let crate_name = if first == "crates" {
+            parts.next().unwrap_or_default()
+        } else {
+            first
+        };
         let lines = text.lines().map(parse_line).collect();
-        SourceFile { path: path.to_owned(), crate_name: crate_name.to_owned(), lines }
+        SourceFile {
+            path: path.to_owned(),
+            crate_name: crate_name.to_owned(),
+            lines,
+        }
     }
 }
 
@@ -38,7 +46,9 @@ fn parse_line(line: &str) -> SourceLine {
     let trimmed = line.trim();
     match trimmed.strip_prefix("//") {
         _ if trimmed.is_empty() => SourceLine::Blank,
-        Some(comment) => SourceLine::Comment(comment.trim_start_matches(['/', '!']).trim().to_owned()),
+        Some(comment) => {
+            SourceLine::Comment(comment.trim_start_matches(['/', '!']).trim().to_owned())
+        }
         None => SourceLine::Code(line.to_owned()),
     }
 }
@@ -54,7 +64,8 @@ pub(super) fn source_files(root: &Path) -> anyhow::Result<Vec<SourceFile>> {
 }
 
 fn read_source(root: &Path, path: &Path) -> anyhow::Result<SourceFile> {
-    let text = fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+    let text =
+        fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
     let name = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
     Ok(SourceFile::parse(&name, &text))
 }
@@ -79,16 +90,22 @@ pub(super) fn closures_named_it(line: &str) -> usize {
     while let Some(start) = rest.find('|') {
         let before = rest[..start].trim_end().chars().next_back();
         let after = &rest[start + 1..];
-        // A closure stands at the start of an expression; elsewhere `|` is an operator or a pattern.
-        let starts_closure = before.is_none_or(|c| "(,=:{>&".contains(c)) || rest[..start].ends_with("move ");
+        // A closure stands at the start of an expression; elsewhere `|` is an operator or a
+        // pattern.
+        let starts_closure =
+            before.is_none_or(|c| "(,=:{>&".contains(c)) || rest[..start].ends_with("move ");
         let parameters = after.split('|').next().unwrap_or_default();
         if !starts_closure || !after.contains('|') {
             rest = after;
             continue;
         }
         let is_it = |word: &str| word == "it";
-        let names = parameters.split(',').map(|parameter| parameter.split(':').next().unwrap_or_default());
-        let named = names.flat_map(|name| name.split(|c: char| !c.is_alphanumeric() && c != '_')).any(is_it);
+        let names = parameters
+            .split(',')
+            .map(|parameter| parameter.split(':').next().unwrap_or_default());
+        let named = names
+            .flat_map(|name| name.split(|c: char| !c.is_alphanumeric() && c != '_'))
+            .any(is_it);
         found += usize::from(named);
         rest = &after[parameters.len() + 1..];
     }

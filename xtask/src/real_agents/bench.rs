@@ -7,10 +7,10 @@ use std::process::Command;
 use anyhow::ensure;
 use regatta_testkit::models::ModelServer;
 
+use super::install::InstalledPrograms;
+use super::programs::{PermissionMode, ProgramRow, ProgramSettings, SettingsContext};
 use super::sandbox_user::SandboxUser;
 use super::scenario::Scenario;
-use super::install::InstalledPrograms;
-use super::programs::{PermissionMode, ProgramSettings, SettingsContext, ProgramRow};
 
 /// A key without any access. It looks like a real key, so that a leak can be found.
 pub(crate) const FAKE_KEY: &str = "sk-real-agents-0123456789abcdef";
@@ -43,8 +43,18 @@ pub(crate) struct ScenarioRun {
 
 impl AgentBench<'_> {
     /// Creates the directories of a run: home, settings, and a repository with one commit.
-    pub(crate) fn create_run(&self, row: &ProgramRow, name: &str, asks: PermissionMode) -> anyhow::Result<ScenarioRun> {
-        let short: String = row.driver.name().chars().filter(char::is_ascii_alphanumeric).collect();
+    pub(crate) fn create_run(
+        &self,
+        row: &ProgramRow,
+        name: &str,
+        asks: PermissionMode,
+    ) -> anyhow::Result<ScenarioRun> {
+        let short: String = row
+            .driver
+            .name()
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .collect();
         let place = format!("{}-{short}-{name}", row.program.name);
         // Programs send their working directory to the model, so its name must not contain the
         // marker.
@@ -63,13 +73,32 @@ impl AgentBench<'_> {
         self.git(&work, &["add", "-A"])?;
         self.git(&work, &["commit", "-q", "-m", "Start"])?;
         let mark = format!("{marker}-{}", std::process::id());
-        Ok(ScenarioRun { dir, home, work_dir: work, outfit, marker, mark })
+        Ok(ScenarioRun {
+            dir,
+            home,
+            work_dir: work,
+            outfit,
+            marker,
+            mark,
+        })
     }
 
     /// Writes a program's settings, and returns the command and variables to start it.
-    pub(crate) fn outfit(&self, row: &ProgramRow, settings: &Path, asks: PermissionMode) -> anyhow::Result<ProgramSettings> {
+    pub(crate) fn outfit(
+        &self,
+        row: &ProgramRow,
+        settings: &Path,
+        asks: PermissionMode,
+    ) -> anyhow::Result<ProgramSettings> {
         let models = self.models.url();
-        let outfit = row.program_settings(&SettingsContext { installed: &self.installed.dir, models_url: &models, settings_dir: settings }, asks);
+        let outfit = row.program_settings(
+            &SettingsContext {
+                installed: &self.installed.dir,
+                models_url: &models,
+                settings_dir: settings,
+            },
+            asks,
+        );
         std::fs::create_dir_all(settings)?;
         for (path, content) in &outfit.settings_files {
             let path = settings.join(path);
@@ -83,14 +112,22 @@ impl AgentBench<'_> {
     pub(crate) fn git(&self, dir: &Path, args: &[&str]) -> anyhow::Result<String> {
         let mut command = Command::new("git");
         command.args(args).current_dir(dir).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", dir);
+        command
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", dir);
         command.env("GIT_CONFIG_NOSYSTEM", "1");
         for who in ["AUTHOR", "COMMITTER"] {
-            command.env(format!("GIT_{who}_NAME"), "Ann").env(format!("GIT_{who}_EMAIL"), "ann@example.invalid");
+            command
+                .env(format!("GIT_{who}_NAME"), "Ann")
+                .env(format!("GIT_{who}_EMAIL"), "ann@example.invalid");
         }
         self.user.apply(&mut command);
         let ran = command.output()?;
-        ensure!(ran.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&ran.stderr).trim());
+        ensure!(
+            ran.status.success(),
+            "git {args:?}: {}",
+            String::from_utf8_lossy(&ran.stderr).trim()
+        );
         Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned())
     }
 }

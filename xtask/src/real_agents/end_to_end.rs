@@ -7,15 +7,17 @@ use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use regatta_testkit::models::{ModelAction, AnswerEnd, ModelFailure, TurnRepeat, ModelScript, ModelTurn};
+use regatta_testkit::models::{
+    AnswerEnd, ModelAction, ModelFailure, ModelScript, ModelTurn, TurnRepeat,
+};
 use serde_json::json;
 
-use super::sandbox_user::{process_name, kill_pid, processes_with_mark, wait_until};
 use super::bench::{AgentBench, STORY_CONTENT, STORY_FILE, ScenarioRun};
-use super::scenario::{ScenarioResult, Scenario};
-use super::fixture::{DaemonFixture, parent_pid, combine_results};
-use super::programs::{PermissionMode, ProgramRow};
 use super::direct::{hanging_script, writing_script};
+use super::fixture::{DaemonFixture, combine_results, parent_pid};
+use super::programs::{PermissionMode, ProgramRow};
+use super::sandbox_user::{kill_pid, process_name, processes_with_mark, wait_until};
+use super::scenario::{Scenario, ScenarioResult};
 
 /// The time from the plan to the trunk, with the slowest program on a busy machine.
 const LANDING_TIMEOUT: Duration = Duration::from_secs(180);
@@ -43,7 +45,10 @@ pub(crate) fn find_binary(target: &Path, named: Option<&str>) -> anyhow::Result<
         return std::fs::canonicalize(named).with_context(|| format!("there is no {named}"));
     }
     let built = ["release", "debug"].map(|it| target.join(it).join("regatta"));
-    built.into_iter().find(|it| it.exists()).context("no regatta binary was built; build it: cargo build -p regatta")
+    built
+        .into_iter()
+        .find(|it| it.exists())
+        .context("no regatta binary was built; build it: cargo build -p regatta")
 }
 
 /// Runs one scenario. All its processes end with it.
@@ -53,7 +58,11 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
     {
         return ScenarioResult::Unsupported(why.into());
     }
-    let asks = if scenario == Scenario::Permission { PermissionMode::Always } else { PermissionMode::Never };
+    let asks = if scenario == Scenario::Permission {
+        PermissionMode::Always
+    } else {
+        PermissionMode::Never
+    };
     let world = match EndToEndWorld::new(bench, row, scenario, asks) {
         Ok(world) => world,
         Err(error) => return ScenarioResult::failed(format!("{error:#}")),
@@ -64,7 +73,9 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Scenario::Permission => scenario_permission(&world),
         Scenario::Cancel => scenario_cancel(&world),
         Scenario::Restart => scenario_restart(&world),
-        Scenario::RateLimited | Scenario::Overloaded => scenario_temporary_refusal(&world, scenario),
+        Scenario::RateLimited | Scenario::Overloaded => {
+            scenario_temporary_refusal(&world, scenario)
+        }
         Scenario::QuotaExhausted => scenario_quota_exhausted(&world),
         Scenario::Kill => scenario_kill_agent(&world),
     });
@@ -88,9 +99,17 @@ impl<'a> Deref for EndToEndWorld<'a> {
 
 impl<'a> EndToEndWorld<'a> {
     /// Creates the directories. Nothing runs yet.
-    fn new(bench: &'a AgentBench<'a>, row: &ProgramRow, scenario: Scenario, asks: PermissionMode) -> anyhow::Result<EndToEndWorld<'a>> {
+    fn new(
+        bench: &'a AgentBench<'a>,
+        row: &ProgramRow,
+        scenario: Scenario,
+        asks: PermissionMode,
+    ) -> anyhow::Result<EndToEndWorld<'a>> {
         let run = bench.create_run(row, scenario.name(), asks)?;
-        Ok(EndToEndWorld { fixture: DaemonFixture::new(bench, &run)?, run })
+        Ok(EndToEndWorld {
+            fixture: DaemonFixture::new(bench, &run)?,
+            run,
+        })
     }
 
     fn set_up(&self, row: &ProgramRow) -> anyhow::Result<()> {
@@ -102,28 +121,48 @@ impl<'a> EndToEndWorld<'a> {
     fn start_plan(&self) -> anyhow::Result<RunningPlan> {
         let plan = self.run.dir.join("plan.toml");
         let text = format!(
-            "[[task]]\nid = \"one\"\nsubject = \"Write {STORY_FILE}\"\ndescription = \"The word is {} and nothing else.\"\n\
+            "[[task]]\nid = \"one\"\nsubject = \"Write {STORY_FILE}\"\ndescription = \"The word is \
+             {} and nothing else.\"\n\
              files = [\"{STORY_FILE}\"]\nvalidation = {{ files_exist = [\"{STORY_FILE}\"] }}\n",
             self.run.marker
         );
         std::fs::write(&plan, text)?;
         let plan = plan.to_string_lossy().into_owned();
-        let mut command = self.command(&["run", &plan, "--agents", AGENT_NAME, "--yes", "--wait", "--json"]);
+        let mut command = self.command(&[
+            "run", &plan, "--agents", AGENT_NAME, "--yes", "--wait", "--json",
+        ]);
         let out = self.run.dir.join("run.out");
-        command.stdout(std::fs::File::create(&out)?).stderr(std::fs::File::create(self.run.dir.join("run.err"))?);
-        Ok(RunningPlan { child: command.spawn()?, output_path: out })
+        command
+            .stdout(std::fs::File::create(&out)?)
+            .stderr(std::fs::File::create(self.run.dir.join("run.err"))?);
+        Ok(RunningPlan {
+            child: command.spawn()?,
+            output_path: out,
+        })
     }
 
     /// Returns whether the file is on the trunk with the story's content.
     fn has_landed(&self) -> bool {
-        let shown = self.bench.git(&self.run.work_dir, &["show", &format!("main:{STORY_FILE}")]);
+        let shown = self
+            .bench
+            .git(&self.run.work_dir, &["show", &format!("main:{STORY_FILE}")]);
         shown.is_ok_and(|it| it == STORY_CONTENT.trim_end())
     }
 
     /// Waits until the model server holds the answer.
     fn wait_until_hanging(&self) -> anyhow::Result<()> {
-        let hanging = || self.bench.models.requests_of(&self.run.marker).iter().any(|it| it.outcome.is_none());
-        ensure!(wait_until(START_TIMEOUT, hanging), "the model was not asked: {}", self.wait_reason());
+        let hanging = || {
+            self.bench
+                .models
+                .requests_of(&self.run.marker)
+                .iter()
+                .any(|it| it.outcome.is_none())
+        };
+        ensure!(
+            wait_until(START_TIMEOUT, hanging),
+            "the model was not asked: {}",
+            self.wait_reason()
+        );
         Ok(())
     }
 
@@ -138,13 +177,18 @@ impl<'a> EndToEndWorld<'a> {
     /// Returns the agent's main process: the marked process whose parent is not marked.
     fn agent_pid(&self) -> anyhow::Result<u32> {
         let all = processes_with_mark(&self.run.mark);
-        let top = all.iter().find(|it| parent_pid(**it).is_some_and(|it| !all.contains(&it)));
+        let top = all
+            .iter()
+            .find(|it| parent_pid(**it).is_some_and(|it| !all.contains(&it)));
         top.copied().context("the agent has no process")
     }
 
     /// Stops everything.
     fn stop_everything(&self) -> anyhow::Result<()> {
-        self.fixture.stop_everything(std::slice::from_ref(&self.run.mark), Duration::from_secs(10))
+        self.fixture.stop_everything(
+            std::slice::from_ref(&self.run.mark),
+            Duration::from_secs(10),
+        )
     }
 }
 
@@ -163,7 +207,8 @@ impl RunningPlan {
             status.is_some()
         });
         let said = std::fs::read_to_string(&self.output_path).unwrap_or_default();
-        let status = status.with_context(|| format!("`regatta run` did not end within {patience:?}: {said}"))?;
+        let status = status
+            .with_context(|| format!("`regatta run` did not end within {patience:?}: {said}"))?;
         Ok((status.code().unwrap_or(-1), said))
     }
 }
@@ -181,12 +226,18 @@ fn require_landed(world: &EndToEndWorld<'_>, going: RunningPlan) -> anyhow::Resu
     Ok(match code {
         0 if world.has_landed() => ScenarioResult::passed(),
         0 => ScenarioResult::failed("the plan ended well, but the file is not on the trunk"),
-        code => ScenarioResult::failed(format!("`regatta run` ended with {code}: {said} {}", world.wait_reason())),
+        code => ScenarioResult::failed(format!(
+            "`regatta run` ended with {code}: {said} {}",
+            world.wait_reason()
+        )),
     })
 }
 
 fn scenario_write(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> {
-    world.bench.models.add_script(writing_script(&world.run.marker));
+    world
+        .bench
+        .models
+        .add_script(writing_script(&world.run.marker));
     require_landed(world, world.start_plan()?)
 }
 
@@ -194,36 +245,73 @@ fn scenario_write(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> {
 /// with a tool reaches the board.
 fn scenario_tool(world: &EndToEndWorld<'_>, row: &ProgramRow) -> anyhow::Result<ScenarioResult> {
     let words = "Said with a tool of Regatta's.";
-    let call = ModelAction::CallTool { tool: "progress".into(), input: json!({ "text": words }) };
-    let mut turns = vec![ModelTurn::from_action(call), ModelTurn::from_file_write(STORY_FILE, STORY_CONTENT), ModelTurn::from_text("It is written.")];
+    let call = ModelAction::CallTool {
+        tool: "progress".into(),
+        input: json!({ "text": words }),
+    };
+    let mut turns = vec![
+        ModelTurn::from_action(call),
+        ModelTurn::from_file_write(STORY_FILE, STORY_CONTENT),
+        ModelTurn::from_text("It is written."),
+    ];
     // Codex does not list the tools of MCP servers; its model searches for a known tool.
     if row.program.name.starts_with("codex") {
-        turns.insert(0, ModelTurn::from_action(ModelAction::FindTool { tool: "progress".into() }));
+        turns.insert(
+            0,
+            ModelTurn::from_action(ModelAction::FindTool {
+                tool: "progress".into(),
+            }),
+        );
     }
-    world.bench.models.add_script(ModelScript::new(&world.run.marker, turns));
+    world
+        .bench
+        .models
+        .add_script(ModelScript::new(&world.run.marker, turns));
     let cell = require_landed(world, world.start_plan()?)?;
     let events = world.command(&["events", "--json"]).output()?;
     let events = String::from_utf8_lossy(&events.stdout).into_owned();
-    if !cell.is_acceptable() || events.lines().any(|it| it.contains("task.progressed") && it.contains(words)) {
+    if !cell.is_acceptable()
+        || events
+            .lines()
+            .any(|it| it.contains("task.progressed") && it.contains(words))
+    {
         return Ok(cell);
     }
-    let answers: Vec<String> =
-        world.bench.models.requests_of(&world.run.marker).into_iter().flat_map(|it| it.tool_results).collect();
-    Ok(ScenarioResult::failed(format!("the text is not on the board; the tool answered {answers:?}")))
+    let answers: Vec<String> = world
+        .bench
+        .models
+        .requests_of(&world.run.marker)
+        .into_iter()
+        .flat_map(|it| it.tool_results)
+        .collect();
+    Ok(ScenarioResult::failed(format!(
+        "the text is not on the board; the tool answered {answers:?}"
+    )))
 }
 
 /// Checks that a permission request reaches the inbox, and that allowing it lets the program
 /// continue.
 fn scenario_permission(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> {
-    world.bench.models.add_script(writing_script(&world.run.marker));
+    world
+        .bench
+        .models
+        .add_script(writing_script(&world.run.marker));
     world.run_command(&["policy", "add", "ask", "--for", "all"])?;
     let going = world.start_plan()?;
     let mut answered = 0;
     let open = || -> anyhow::Result<Option<String>> {
         let inbox = world.run_command(&["inbox"])?;
-        let items = inbox.as_array().or_else(|| inbox["items"].as_array()).cloned().unwrap_or_default();
+        let items = inbox
+            .as_array()
+            .or_else(|| inbox["items"].as_array())
+            .cloned()
+            .unwrap_or_default();
         // A task that needs a person is in the inbox too, under its own id.
-        Ok(items.iter().filter_map(|it| it["id"].as_str()).find(|it| it.starts_with('Q')).map(str::to_owned))
+        Ok(items
+            .iter()
+            .filter_map(|it| it["id"].as_str())
+            .find(|it| it.starts_with('Q'))
+            .map(str::to_owned))
     };
     let mut trouble = None;
     wait_until(LANDING_TIMEOUT, || {
@@ -241,24 +329,47 @@ fn scenario_permission(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
         return Err(error);
     }
     if answered == 0 {
-        return Ok(ScenarioResult::failed(format!("the program did not ask for permission: {}", world.wait_reason())));
+        return Ok(ScenarioResult::failed(format!(
+            "the program did not ask for permission: {}",
+            world.wait_reason()
+        )));
     }
     require_landed(world, going)
 }
 
 /// Checks that a stop during a turn ends the model call and all processes, and that nothing lands.
 fn scenario_cancel(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> {
-    world.bench.models.add_script(hanging_script(&world.run.marker));
+    world
+        .bench
+        .models
+        .add_script(hanging_script(&world.run.marker));
     let going = world.start_plan()?;
     world.wait_until_hanging()?;
     world.run_command(&["stop", TASK_ID])?;
-    let quiet = || world.bench.models.requests_of(&world.run.marker).iter().all(|it| it.outcome == Some(AnswerEnd::ClientHungUp));
+    let quiet = || {
+        world
+            .bench
+            .models
+            .requests_of(&world.run.marker)
+            .iter()
+            .all(|it| it.outcome == Some(AnswerEnd::ClientHungUp))
+    };
     if !wait_until(SHORT_TIMEOUT, quiet) {
-        return Ok(ScenarioResult::failed("the call of the model was not ended"));
+        return Ok(ScenarioResult::failed(
+            "the call of the model was not ended",
+        ));
     }
-    if !wait_until(SHORT_TIMEOUT, || processes_with_mark(&world.run.mark).is_empty()) {
-        let left: Vec<String> = processes_with_mark(&world.run.mark).into_iter().map(process_name).collect();
-        return Ok(ScenarioResult::failed(format!("P3: {} still runs after the stop", left.join(", "))));
+    if !wait_until(SHORT_TIMEOUT, || {
+        processes_with_mark(&world.run.mark).is_empty()
+    }) {
+        let left: Vec<String> = processes_with_mark(&world.run.mark)
+            .into_iter()
+            .map(process_name)
+            .collect();
+        return Ok(ScenarioResult::failed(format!(
+            "P3: {} still runs after the stop",
+            left.join(", ")
+        )));
     }
     let (code, said) = going.wait_for_end(SHORT_TIMEOUT)?;
     Ok(match code {
@@ -271,7 +382,10 @@ fn scenario_cancel(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> 
 /// Checks that the program survives the death of the daemon during a turn, and that the turn is
 /// requested only once.
 fn scenario_restart(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> {
-    world.bench.models.add_script(hanging_script(&world.run.marker));
+    world
+        .bench
+        .models
+        .add_script(hanging_script(&world.run.marker));
     let going = world.start_plan()?;
     world.wait_until_hanging()?;
     let agent = world.agent_pid()?;
@@ -279,36 +393,64 @@ fn scenario_restart(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult>
     drop(going);
     world.run_command(&["up"])?;
     if world.agent_pid().ok() != Some(agent) {
-        return Ok(ScenarioResult::failed("P1: the agent did not outlive the daemon"));
+        return Ok(ScenarioResult::failed(
+            "P1: the agent did not outlive the daemon",
+        ));
     }
     world.bench.models.release(&world.run.marker);
     if !wait_until(LANDING_TIMEOUT, || world.has_landed()) {
-        return Ok(ScenarioResult::failed(format!("the work did not land: {}", world.wait_reason())));
+        return Ok(ScenarioResult::failed(format!(
+            "the work did not land: {}",
+            world.wait_reason()
+        )));
     }
     let asked = world.bench.models.requests_of(&world.run.marker).len();
-    Ok(if asked == 2 { ScenarioResult::passed() } else { ScenarioResult::failed(format!("the model was asked {asked} times, not twice")) })
+    Ok(if asked == 2 {
+        ScenarioResult::passed()
+    } else {
+        ScenarioResult::failed(format!("the model was asked {asked} times, not twice"))
+    })
 }
 
 /// Checks that work lands after the provider has refused for a while, whether the program or
 /// Regatta waits.
-fn scenario_temporary_refusal(world: &EndToEndWorld<'_>, scenario: Scenario) -> anyhow::Result<ScenarioResult> {
+fn scenario_temporary_refusal(
+    world: &EndToEndWorld<'_>,
+    scenario: Scenario,
+) -> anyhow::Result<ScenarioResult> {
     let (failure, time) = match scenario {
         Scenario::RateLimited => {
             let reset = Duration::from_secs(3);
-            (ModelFailure::RateLimited { resets_after: reset }, reset)
+            (
+                ModelFailure::RateLimited {
+                    resets_after: reset,
+                },
+                reset,
+            )
         }
         _ => (ModelFailure::Overloaded, Duration::from_secs(20)),
     };
-    let turns = [ModelTurn::from_failure(failure).with_repeat(TurnRepeat::For(time)), ModelTurn::from_file_write(STORY_FILE, STORY_CONTENT), ModelTurn::from_text("It is written.")];
-    world.bench.models.add_script(ModelScript::new(&world.run.marker, turns));
+    let turns = [
+        ModelTurn::from_failure(failure).with_repeat(TurnRepeat::For(time)),
+        ModelTurn::from_file_write(STORY_FILE, STORY_CONTENT),
+        ModelTurn::from_text("It is written."),
+    ];
+    world
+        .bench
+        .models
+        .add_script(ModelScript::new(&world.run.marker, turns));
     require_landed(world, world.start_plan()?)
 }
 
 /// Checks that a task waits for the reset, and shows that, when the allowance is used up for an
 /// hour.
 fn scenario_quota_exhausted(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> {
-    let failure = ModelFailure::QuotaExhausted { resets_after: Duration::from_secs(3600) };
-    world.bench.models.add_script(ModelScript::new(&world.run.marker, []).repeat_after(ModelTurn::from_failure(failure)));
+    let failure = ModelFailure::QuotaExhausted {
+        resets_after: Duration::from_secs(3600),
+    };
+    world.bench.models.add_script(
+        ModelScript::new(&world.run.marker, []).repeat_after(ModelTurn::from_failure(failure)),
+    );
     // Some programs wait for the hour without output; then Regatta's limit of silence ends them.
     world.run_command(&["config", "set", "silence", "60s"])?;
     let going = world.start_plan()?;
@@ -320,7 +462,9 @@ fn scenario_quota_exhausted(world: &EndToEndWorld<'_>) -> anyhow::Result<Scenari
     drop(going);
     Ok(match ended {
         true if why.contains("rate_limit") => ScenarioResult::passed(),
-        true => ScenarioResult::Passed("the program does not report the limit; Regatta's limit of silence ended it".into()),
+        true => ScenarioResult::Passed(
+            "the program does not report the limit; Regatta's limit of silence ended it".into(),
+        ),
         false => ScenarioResult::failed(format!("the task does not wait for the reset: {why}")),
     })
 }
@@ -338,6 +482,14 @@ fn scenario_kill_agent(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
     let first = processes_with_mark(&world.run.mark);
     kill_pid(world.agent_pid()?);
     let cell = require_landed(world, going)?;
-    let alive: Vec<String> = processes_with_mark(&world.run.mark).into_iter().filter(|it| first.contains(it)).map(process_name).collect();
-    Ok(if alive.is_empty() { cell } else { ScenarioResult::failed(format!("{} outlived the killed program", alive.join(", "))) })
+    let alive: Vec<String> = processes_with_mark(&world.run.mark)
+        .into_iter()
+        .filter(|it| first.contains(it))
+        .map(process_name)
+        .collect();
+    Ok(if alive.is_empty() {
+        cell
+    } else {
+        ScenarioResult::failed(format!("{} outlived the killed program", alive.join(", ")))
+    })
 }

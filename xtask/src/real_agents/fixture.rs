@@ -8,10 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
-use super::sandbox_user::{MARK_VARIABLE, process_name, kill_pid, processes_with_mark, kill_all_with_mark, wait_until};
 use super::bench::{AgentBench, FAKE_KEY, ScenarioRun};
+use super::programs::{NODE, ProgramDriver, ProgramRow, ProgramSettings};
+use super::sandbox_user::{
+    MARK_VARIABLE, kill_all_with_mark, kill_pid, process_name, processes_with_mark, wait_until,
+};
 use super::scenario::ScenarioResult;
-use super::programs::{ProgramDriver, NODE, ProgramSettings, ProgramRow};
 
 /// The daemon's variable from which agents' keys are read.
 pub(crate) const KEY_VARIABLE: &str = "REAL_AGENTS_KEY";
@@ -32,20 +34,36 @@ pub(crate) struct DaemonFixture<'a> {
 
 impl<'a> DaemonFixture<'a> {
     /// Creates the directories. Nothing runs yet.
-    pub(crate) fn new(bench: &'a AgentBench<'a>, run: &ScenarioRun) -> anyhow::Result<DaemonFixture<'a>> {
-        let binary = bench.regatta_binary.clone().context("there is no regatta binary")?;
+    pub(crate) fn new(
+        bench: &'a AgentBench<'a>,
+        run: &ScenarioRun,
+    ) -> anyhow::Result<DaemonFixture<'a>> {
+        let binary = bench
+            .regatta_binary
+            .clone()
+            .context("there is no regatta binary")?;
         bench.user.require_access(&binary)?;
         let dir = run.dir.clone();
         let (data, bin) = (dir.join("data"), dir.join("bin"));
         let (work, home) = (run.work_dir.clone(), run.home.clone());
-        Ok(DaemonFixture { bench, dir, work_dir: work, data_dir: data, bin_dir: bin, env: vec![], home, binary })
+        Ok(DaemonFixture {
+            bench,
+            dir,
+            work_dir: work,
+            data_dir: data,
+            bin_dir: bin,
+            env: vec![],
+            home,
+            binary,
+        })
     }
 
     /// Sets up the repository as a careful user would.
     pub(crate) fn set_up(&self) -> anyhow::Result<()> {
         self.run_command(&["init", "--yes", "--validate", "test -e README"])?;
         self.bench.git(&self.work_dir, &["add", "-A"])?;
-        self.bench.git(&self.work_dir, &["commit", "-q", "-m", "Use regatta"])?;
+        self.bench
+            .git(&self.work_dir, &["commit", "-q", "-m", "Use regatta"])?;
         Ok(())
     }
 
@@ -59,7 +77,14 @@ impl<'a> DaemonFixture<'a> {
             .args(args)
             .current_dir(&self.work_dir)
             .env_clear()
-            .env("PATH", format!("{}:{}:/usr/local/bin:/usr/bin:/bin", self.bin_dir.display(), node.display()))
+            .env(
+                "PATH",
+                format!(
+                    "{}:{}:/usr/local/bin:/usr/bin:/bin",
+                    self.bin_dir.display(),
+                    node.display()
+                ),
+            )
             .env("HOME", &self.home)
             .env("TMPDIR", self.home.join("tmp"))
             .env("LANG", "C.UTF-8")
@@ -76,32 +101,62 @@ impl<'a> DaemonFixture<'a> {
     /// Runs a command of the binary and returns the data of its answer.
     pub(crate) fn run_command(&self, args: &[&str]) -> anyhow::Result<Value> {
         let ran = self.command(&[args, &["--json"]].concat()).output()?;
-        let (out, err) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-        ensure!(ran.status.success(), "regatta {}: {} {}", args.join(" "), out.trim(), err.trim());
-        let answer: Value = serde_json::from_str(&out).with_context(|| format!("regatta {} said {out:?}", args[0]))?;
+        let (out, err) = (
+            String::from_utf8_lossy(&ran.stdout),
+            String::from_utf8_lossy(&ran.stderr),
+        );
+        ensure!(
+            ran.status.success(),
+            "regatta {}: {} {}",
+            args.join(" "),
+            out.trim(),
+            err.trim()
+        );
+        let answer: Value = serde_json::from_str(&out)
+            .with_context(|| format!("regatta {} said {out:?}", args[0]))?;
         Ok(answer["data"].clone())
     }
 
     /// Registers a program under a name, with its variables and its key. Only the program's own
     /// sandbox applies.
-    pub(crate) fn add_agent(&self, name: &str, row: &ProgramRow, outfit: &ProgramSettings, mark: &str) -> anyhow::Result<()> {
+    pub(crate) fn add_agent(
+        &self,
+        name: &str,
+        row: &ProgramRow,
+        outfit: &ProgramSettings,
+        mark: &str,
+    ) -> anyhow::Result<()> {
         let runtime = match row.driver {
             ProgramDriver::Acp => "acp",
             ProgramDriver::Claude => "claude",
             ProgramDriver::CodexExec => "codex",
             ProgramDriver::CodexServer => "codex-server",
         };
-        let command = outfit.argv.iter().map(|it| quoted(it)).collect::<Vec<_>>().join(" ");
-        let mut args: Vec<String> = ["agent", "add", name, "--runtime", runtime, "--command"].map(str::to_owned).into();
+        let command = outfit
+            .argv
+            .iter()
+            .map(|it| quoted(it))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let mut args: Vec<String> = ["agent", "add", name, "--runtime", runtime, "--command"]
+            .map(str::to_owned)
+            .into();
         args.push(command);
         args.extend(["--confine".into(), "off".into()]);
-        args.extend(["--key".into(), format!("{}=env:{KEY_VARIABLE}", outfit.key_variable)]);
+        args.extend([
+            "--key".into(),
+            format!("{}=env:{KEY_VARIABLE}", outfit.key_variable),
+        ]);
         // Programs that are scripts all have the process name `node`; the preset tells them apart.
         args.extend(["--preset".into(), row.preset.into()]);
         if let Some(mode) = outfit.mode {
             args.extend(["--mode".into(), mode.into()]);
         }
-        for (name, value) in outfit.env.iter().chain([&(MARK_VARIABLE.to_owned(), mark.to_owned())]) {
+        for (name, value) in outfit
+            .env
+            .iter()
+            .chain([&(MARK_VARIABLE.to_owned(), mark.to_owned())])
+        {
             args.extend(["--env".into(), format!("{name}={value}")]);
         }
         self.run_command(&args.iter().map(String::as_str).collect::<Vec<_>>())?;
@@ -110,16 +165,26 @@ impl<'a> DaemonFixture<'a> {
 
     /// Returns the daemon's process id.
     pub(crate) fn daemon_pid(&self) -> anyhow::Result<u32> {
-        let card: Value = serde_json::from_slice(&std::fs::read(self.data_dir.join("daemon.json"))?)?;
+        let card: Value =
+            serde_json::from_slice(&std::fs::read(self.data_dir.join("daemon.json"))?)?;
         let pid = card["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
         pid.context("the daemon's card has no process number")
     }
 
     /// Stops everything. Fails if a process with one of the marks lives longer than `patience`
     /// (P3), or if the key was written to a file (S4). In any case all processes are killed.
-    pub(crate) fn stop_everything(&self, marks: &[String], patience: Duration) -> anyhow::Result<()> {
+    pub(crate) fn stop_everything(
+        &self,
+        marks: &[String],
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let down = self.run_command(&["down", "--timeout", "40s"]);
-        let living = || marks.iter().flat_map(|it| processes_with_mark(it)).collect::<Vec<u32>>();
+        let living = || {
+            marks
+                .iter()
+                .flat_map(|it| processes_with_mark(it))
+                .collect::<Vec<u32>>()
+        };
         wait_until(patience, || living().is_empty());
         let left: Vec<String> = living().into_iter().map(process_name).collect();
         for mark in marks {
@@ -131,22 +196,35 @@ impl<'a> DaemonFixture<'a> {
             kill_pid(daemon);
         }
         down.context("`regatta down` failed")?;
-        ensure!(left.is_empty(), "P3: `regatta down` left {} running", left.join(", "));
+        ensure!(
+            left.is_empty(),
+            "P3: `regatta down` left {} running",
+            left.join(", ")
+        );
         if let Some(file) = file_containing(&self.data_dir, FAKE_KEY.as_bytes())? {
-            bail!("S4: the key is in {}", file.strip_prefix(&self.dir).unwrap_or(&file).display());
+            bail!(
+                "S4: the key is in {}",
+                file.strip_prefix(&self.dir).unwrap_or(&file).display()
+            );
         }
         Ok(())
     }
 }
 
 /// Combines the result of a scenario, the result of its end, and the model server's faults.
-pub(crate) fn combine_results(done: anyhow::Result<ScenarioResult>, ended: anyhow::Result<()>, bench: &AgentBench<'_>) -> ScenarioResult {
+pub(crate) fn combine_results(
+    done: anyhow::Result<ScenarioResult>,
+    ended: anyhow::Result<()>,
+    bench: &AgentBench<'_>,
+) -> ScenarioResult {
     let faults = bench.models.errors();
     match (done, ended) {
         (Err(error), _) => ScenarioResult::failed(format!("{error:#}")),
         (Ok(cell), _) if !cell.is_acceptable() => cell,
         (Ok(_), Err(error)) => ScenarioResult::failed(format!("{error:#}")),
-        (Ok(_), Ok(())) if !faults.is_empty() => ScenarioResult::failed(format!("the model server reports: {}", faults.join("; "))),
+        (Ok(_), Ok(())) if !faults.is_empty() => {
+            ScenarioResult::failed(format!("the model server reports: {}", faults.join("; ")))
+        }
         (Ok(cell), Ok(())) => cell,
     }
 }
@@ -165,7 +243,10 @@ pub(crate) fn run_steps(
     for (name, step) in steps {
         let cell = match cells.iter().all(ScenarioResult::is_acceptable) {
             false => ScenarioResult::NotRun("a step before it failed".into()),
-            true => step().map_or_else(|error| ScenarioResult::failed(format!("{error:#}")), |()| ScenarioResult::passed()),
+            true => step().map_or_else(
+                |error| ScenarioResult::failed(format!("{error:#}")),
+                |()| ScenarioResult::passed(),
+            ),
         };
         eprintln!("{of}, {name}: {}", cell.text());
         cells.push(cell);
@@ -181,7 +262,10 @@ pub(crate) fn run_steps(
 
 /// Returns the processes in the list whose parent is not in the list.
 pub(crate) fn top_processes(all: &[u32]) -> Vec<u32> {
-    all.iter().filter(|pid| parent_pid(**pid).is_none_or(|it| !all.contains(&it))).copied().collect()
+    all.iter()
+        .filter(|pid| parent_pid(**pid).is_none_or(|it| !all.contains(&it)))
+        .copied()
+        .collect()
 }
 
 pub(crate) fn parent_pid(pid: u32) -> Option<u32> {
@@ -205,7 +289,10 @@ fn file_containing(dir: &Path, wanted: &[u8]) -> anyhow::Result<Option<PathBuf>>
         let found = if kind.is_dir() {
             file_containing(&path, wanted)?
         } else if kind.is_file() {
-            std::fs::read(&path)?.windows(wanted.len()).any(|it| it == wanted).then_some(path)
+            std::fs::read(&path)?
+                .windows(wanted.len())
+                .any(|it| it == wanted)
+                .then_some(path)
         } else {
             None
         };
@@ -231,8 +318,15 @@ mod tests {
     fn bytes_are_found_in_any_file_below() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
-        std::fs::write(dir.path().join("a/b/log"), [&[0u8, 255][..], b"xx-secret-yy"].concat()).unwrap();
-        assert_eq!(file_containing(dir.path(), b"secret").unwrap(), Some(dir.path().join("a/b/log")));
+        std::fs::write(
+            dir.path().join("a/b/log"),
+            [&[0u8, 255][..], b"xx-secret-yy"].concat(),
+        )
+        .unwrap();
+        assert_eq!(
+            file_containing(dir.path(), b"secret").unwrap(),
+            Some(dir.path().join("a/b/log"))
+        );
         assert_eq!(file_containing(dir.path(), b"other").unwrap(), None);
     }
 }

@@ -10,12 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use regatta_agents::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use regatta_agents::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 use regatta_agents::drivers::{self, DriverSetup};
-use regatta_core::agent_protocol::{RequestAnswer, AgentEvent};
+use regatta_core::agent_protocol::{AgentEvent, RequestAnswer};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 
-use super::sandbox_user::{SandboxUser, MARK_VARIABLE, kill_all_with_mark};
+use super::sandbox_user::{MARK_VARIABLE, SandboxUser, kill_all_with_mark};
 
 /// The answer to every permission request.
 #[derive(Clone, Debug)]
@@ -51,7 +51,12 @@ pub(crate) struct PipedProgram {
 
 impl PipedProgram {
     /// Starts the program with its first prompt.
-    pub(crate) fn start(stage: &ProgramSetting, setup: DriverSetup, prompt: &str, policy: PermissionReply) -> anyhow::Result<PipedProgram> {
+    pub(crate) fn start(
+        stage: &ProgramSetting,
+        setup: DriverSetup,
+        prompt: &str,
+        policy: PermissionReply,
+    ) -> anyhow::Result<PipedProgram> {
         for (path, content) in drivers::home_files(&setup) {
             let path = stage.home.join(path);
             if !path.exists() {
@@ -61,7 +66,9 @@ impl PipedProgram {
         }
         stage.account.give_ownership(&stage.home)?;
         let line = drivers::command_line(&setup, prompt, Path::new("regatta"));
-        let (program, args) = line.split_first().context("the driver returned no command line")?;
+        let (program, args) = line
+            .split_first()
+            .context("the driver returned no command line")?;
         let mut command = Command::new(program);
         command
             .args(args)
@@ -77,11 +84,16 @@ impl PipedProgram {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         stage.account.apply(&mut command);
-        let mut child = command.spawn().with_context(|| format!("could not start {program}"))?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("could not start {program}"))?;
         let (tell, incoming) = channel();
         spawn_reader(child.stdout.take(), JournalStream::Out, tell.clone());
         spawn_reader(child.stderr.take(), JournalStream::Err, tell);
-        let wishes = SessionInput { prompts: vec![prompt.to_owned()], ..SessionInput::default() };
+        let wishes = SessionInput {
+            prompts: vec![prompt.to_owned()],
+            ..SessionInput::default()
+        };
         Ok(PipedProgram {
             setting: stage.clone(),
             input: child.stdin.take(),
@@ -99,7 +111,11 @@ impl PipedProgram {
 
     /// Runs until the condition holds. Returns false if the time runs out or the program ends
     /// first.
-    pub(crate) fn run_until(&mut self, patience: Duration, holds: impl Fn(&PipedProgram) -> bool) -> anyhow::Result<bool> {
+    pub(crate) fn run_until(
+        &mut self,
+        patience: Duration,
+        holds: impl Fn(&PipedProgram) -> bool,
+    ) -> anyhow::Result<bool> {
         let deadline = Instant::now() + patience;
         loop {
             self.send_input()?;
@@ -114,7 +130,10 @@ impl PipedProgram {
                 return Ok(false);
             }
             // The condition may depend on the model server, so check it from time to time.
-            match self.incoming.recv_timeout(left.min(Duration::from_millis(100))) {
+            match self
+                .incoming
+                .recv_timeout(left.min(Duration::from_millis(100)))
+            {
                 Ok((stream, line)) => self.on_line(stream, line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => self.wait_for_exit(left)?,
@@ -130,7 +149,9 @@ impl PipedProgram {
                     if let Some(input) = &mut self.input {
                         // A program that has ended does not read its input; its exit is handled
                         // elsewhere.
-                        let _heard = input.write_all(format!("{line}\n").as_bytes()).and_then(|()| input.flush());
+                        let _heard = input
+                            .write_all(format!("{line}\n").as_bytes())
+                            .and_then(|()| input.flush());
                     }
                     self.on_line(JournalStream::In, line);
                 }
@@ -139,19 +160,31 @@ impl PipedProgram {
                     self.on_line(JournalStream::InEnd, String::new());
                 }
             }
-            anyhow::ensure!(self.journal.len() < 100_000, "the driver sends inputs without end");
+            anyhow::ensure!(
+                self.journal.len() < 100_000,
+                "the driver sends inputs without end"
+            );
         }
         Ok(())
     }
 
     fn on_line(&mut self, stream: JournalStream, line: String) {
-        let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis() as u64);
-        let record = JournalRecord { position: self.journal.len() as u64 + 1, written_unix_ms: at, stream, line };
+        let at = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |it| it.as_millis() as u64);
+        let record = JournalRecord {
+            position: self.journal.len() as u64 + 1,
+            written_unix_ms: at,
+            stream,
+            line,
+        };
         for said in self.driver.on_record(&record) {
             if let AgentEvent::RequestMade(ask) = &said {
                 let answer = match self.reply {
                     PermissionReply::Allow => RequestAnswer::Allow,
-                    PermissionReply::Deny => RequestAnswer::Deny { reason: Some("not this".into()) },
+                    PermissionReply::Deny => RequestAnswer::Deny {
+                        reason: Some("not this".into()),
+                    },
                 };
                 self.session_input.answers.push((ask.id.clone(), answer));
             }
@@ -184,7 +217,11 @@ impl PipedProgram {
     /// the number of records.
     pub(crate) fn replay_journal(&mut self) -> usize {
         self.driver = drivers::new_driver(&self.setup);
-        self.events = self.journal.iter().flat_map(|it| self.driver.on_record(it)).collect();
+        self.events = self
+            .journal
+            .iter()
+            .flat_map(|it| self.driver.on_record(it))
+            .collect();
         self.journal.len()
     }
 
@@ -201,13 +238,18 @@ impl PipedProgram {
     pub(crate) fn finish_session(&mut self, patience: Duration) -> anyhow::Result<ExitAssessment> {
         self.session_input.should_close_input = true;
         let ended = self.run_until(patience, |it| it.exit.is_some())?;
-        anyhow::ensure!(ended || self.exit.is_some(), "the program did not end within {patience:?} after the request");
+        anyhow::ensure!(
+            ended || self.exit.is_some(),
+            "the program did not end within {patience:?} after the request"
+        );
         self.judge_end()
     }
 
     /// Returns the driver's judgement of the program's end.
     pub(crate) fn judge_end(&self) -> anyhow::Result<ExitAssessment> {
-        Ok(self.driver.assess_exit(self.exit.as_ref().context("the program has not ended")?))
+        Ok(self
+            .driver
+            .assess_exit(self.exit.as_ref().context("the program has not ended")?))
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -224,12 +266,18 @@ impl PipedProgram {
 
     /// Returns the number of ended turns.
     pub(crate) fn ended_turns(&self) -> usize {
-        self.events.iter().filter(|it| matches!(it, AgentEvent::TurnEnded { .. })).count()
+        self.events
+            .iter()
+            .filter(|it| matches!(it, AgentEvent::TurnEnded { .. }))
+            .count()
     }
 
     /// Formats the journal for a report about a failure.
     pub(crate) fn journal_text(&self) -> String {
-        let lines = self.journal.iter().map(|it| format!("{:>5} {:?} {}\n", it.position, it.stream, it.line));
+        let lines = self
+            .journal
+            .iter()
+            .map(|it| format!("{:>5} {:?} {}\n", it.position, it.stream, it.line));
         lines.collect()
     }
 }
@@ -243,13 +291,19 @@ impl Drop for PipedProgram {
     }
 }
 
-fn spawn_reader(from: Option<impl Read + Send + 'static>, stream: JournalStream, tell: Sender<(JournalStream, String)>) {
+fn spawn_reader(
+    from: Option<impl Read + Send + 'static>,
+    stream: JournalStream,
+    tell: Sender<(JournalStream, String)>,
+) {
     let Some(from) = from else { return };
     std::thread::spawn(move || {
         let mut reader = BufReader::new(from);
         let mut line = vec![];
         while reader.read_until(b'\n', &mut line).is_ok_and(|it| it > 0) {
-            let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned();
+            let text = String::from_utf8_lossy(&line)
+                .trim_end_matches(['\n', '\r'])
+                .to_owned();
             if tell.send((stream, text)).is_err() {
                 return;
             }

@@ -17,8 +17,13 @@ pub(crate) struct NpmProgram {
     is_node_script: bool,
 }
 
-pub(crate) const NODE: NpmProgram =
-    NpmProgram { name: "node", package: "node", version: "22", entry_path: "node_modules/node/bin/node", is_node_script: false };
+pub(crate) const NODE: NpmProgram = NpmProgram {
+    name: "node",
+    package: "node",
+    version: "22",
+    entry_path: "node_modules/node/bin/node",
+    is_node_script: false,
+};
 
 const GOOSE: NpmProgram = NpmProgram {
     name: "goose",
@@ -78,7 +83,15 @@ const OPENCODE: NpmProgram = NpmProgram {
 };
 
 /// All programs, in the order of the table.
-pub(crate) const ALL_PROGRAMS: [&NpmProgram; 7] = [&GOOSE, &CLAUDE, &CLAUDE_ACP, &CODEX, &CODEX_ACP, &GEMINI, &OPENCODE];
+pub(crate) const ALL_PROGRAMS: [&NpmProgram; 7] = [
+    &GOOSE,
+    &CLAUDE,
+    &CLAUDE_ACP,
+    &CODEX,
+    &CODEX_ACP,
+    &GEMINI,
+    &OPENCODE,
+];
 
 impl NpmProgram {
     /// Returns the installation directory.
@@ -93,7 +106,11 @@ impl NpmProgram {
 
     fn argv(&self, installed: &Path, args: &[&str]) -> Vec<String> {
         let entry = path_text(&self.entry(installed));
-        let mut argv = if self.is_node_script { vec![path_text(&NODE.entry(installed)), entry] } else { vec![entry] };
+        let mut argv = if self.is_node_script {
+            vec![path_text(&NODE.entry(installed)), entry]
+        } else {
+            vec![entry]
+        };
         argv.extend(args.iter().map(|it| (*it).to_owned()));
         argv
     }
@@ -137,19 +154,54 @@ pub(crate) struct ProgramRow {
 
 /// All rows of the table.
 pub(crate) const ROWS: [ProgramRow; 8] = [
-    ProgramRow { program: &GOOSE, driver: ProgramDriver::Acp, preset: "goose" },
-    ProgramRow { program: &CLAUDE, driver: ProgramDriver::Claude, preset: "claude-native" },
-    ProgramRow { program: &CLAUDE_ACP, driver: ProgramDriver::Acp, preset: "claude" },
-    ProgramRow { program: &CODEX, driver: ProgramDriver::CodexExec, preset: "codex-exec" },
-    ProgramRow { program: &CODEX, driver: ProgramDriver::CodexServer, preset: "codex-native" },
-    ProgramRow { program: &CODEX_ACP, driver: ProgramDriver::Acp, preset: "codex" },
-    ProgramRow { program: &GEMINI, driver: ProgramDriver::Acp, preset: "gemini" },
-    ProgramRow { program: &OPENCODE, driver: ProgramDriver::Acp, preset: "opencode" },
+    ProgramRow {
+        program: &GOOSE,
+        driver: ProgramDriver::Acp,
+        preset: "goose",
+    },
+    ProgramRow {
+        program: &CLAUDE,
+        driver: ProgramDriver::Claude,
+        preset: "claude-native",
+    },
+    ProgramRow {
+        program: &CLAUDE_ACP,
+        driver: ProgramDriver::Acp,
+        preset: "claude",
+    },
+    ProgramRow {
+        program: &CODEX,
+        driver: ProgramDriver::CodexExec,
+        preset: "codex-exec",
+    },
+    ProgramRow {
+        program: &CODEX,
+        driver: ProgramDriver::CodexServer,
+        preset: "codex-native",
+    },
+    ProgramRow {
+        program: &CODEX_ACP,
+        driver: ProgramDriver::Acp,
+        preset: "codex",
+    },
+    ProgramRow {
+        program: &GEMINI,
+        driver: ProgramDriver::Acp,
+        preset: "gemini",
+    },
+    ProgramRow {
+        program: &OPENCODE,
+        driver: ProgramDriver::Acp,
+        preset: "opencode",
+    },
 ];
 
 /// Returns the row of a preset.
 pub(crate) fn row_of_preset(preset: &str) -> ProgramRow {
-    *ROWS.iter().find(|it| it.preset == preset).expect("the preset is in the table")
+    *ROWS
+        .iter()
+        .find(|it| it.preset == preset)
+        .expect("the preset is in the table")
 }
 
 /// Whether the program asks for permission before it uses a tool.
@@ -182,7 +234,11 @@ pub(crate) struct SettingsContext<'a> {
 
 impl ProgramRow {
     /// Returns the outfit for a run.
-    pub(crate) fn program_settings(&self, place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSettings {
+    pub(crate) fn program_settings(
+        &self,
+        place: &SettingsContext<'_>,
+        asks: PermissionMode,
+    ) -> ProgramSettings {
         let mut outfit = match self.program.name {
             "goose" => goose_program(place, asks),
             "claude" => claude_program(place, asks),
@@ -195,14 +251,19 @@ impl ProgramRow {
         // Scripts look for `node` in the path, and so may the programs that they start.
         let node = NODE.entry(place.installed);
         let dir = node.parent().map(path_text).unwrap_or_default();
-        outfit.env.push(("PATH".into(), format!("{dir}:/usr/local/bin:/usr/bin:/bin")));
+        outfit
+            .env
+            .push(("PATH".into(), format!("{dir}:/usr/local/bin:/usr/bin:/bin")));
         outfit
     }
 
     /// Returns the arguments that the preset does not contain.
     pub(crate) fn more_args<'a>(&self, outfit: &'a ProgramSettings) -> &'a [String] {
         let args = &outfit.argv[if self.program.is_node_script { 2 } else { 1 }..];
-        let brought = args.iter().take_while(|it| ["acp", "--acp"].contains(&it.as_str())).count();
+        let brought = args
+            .iter()
+            .take_while(|it| ["acp", "--acp"].contains(&it.as_str()))
+            .count();
         &args[brought..]
     }
 
@@ -213,11 +274,18 @@ impl ProgramRow {
 }
 
 fn owned_pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|it| (it.0.to_owned(), it.1.to_owned())).collect()
+    pairs
+        .iter()
+        .map(|it| (it.0.to_owned(), it.1.to_owned()))
+        .collect()
 }
 
 fn goose_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSettings {
-    let mode = if asks == PermissionMode::Always { "approve" } else { "auto" };
+    let mode = if asks == PermissionMode::Always {
+        "approve"
+    } else {
+        "auto"
+    };
     ProgramSettings {
         argv: GOOSE.argv(place.installed, &["acp", "--with-builtin", "developer"]),
         env: owned_pairs(&[
@@ -249,8 +317,15 @@ fn claude_env(place: &SettingsContext<'_>) -> Vec<(String, String)> {
 }
 
 fn claude_settings(asks: PermissionMode) -> Vec<(&'static str, String)> {
-    let mode = if asks == PermissionMode::Always { "default" } else { "bypassPermissions" };
-    vec![("settings.json", json!({"permissions": {"defaultMode": mode}}).to_string())]
+    let mode = if asks == PermissionMode::Always {
+        "default"
+    } else {
+        "bypassPermissions"
+    };
+    vec![(
+        "settings.json",
+        json!({"permissions": {"defaultMode": mode}}).to_string(),
+    )]
 }
 
 fn claude_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSettings {
@@ -258,7 +333,11 @@ fn claude_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramS
         argv: CLAUDE.argv(place.installed, &[]),
         env: claude_env(place),
         key_variable: "ANTHROPIC_API_KEY",
-        mode: Some(if asks == PermissionMode::Always { "default" } else { "bypassPermissions" }),
+        mode: Some(if asks == PermissionMode::Always {
+            "default"
+        } else {
+            "bypassPermissions"
+        }),
         settings_files: claude_settings(asks),
     }
 }
@@ -275,9 +354,15 @@ fn claude_acp_program(place: &SettingsContext<'_>, asks: PermissionMode) -> Prog
 
 /// Returns Codex's settings. Unless the features are off, every start loads plugins from a remote
 /// server. Only with a model that Codex knows does it offer `apply_patch`.
-fn codex_settings(place: &SettingsContext<'_>, asks: PermissionMode) -> Vec<(&'static str, String)> {
-    let (policy, sandbox) =
-        if asks == PermissionMode::Always { ("on-request", "read-only") } else { ("never", "danger-full-access") };
+fn codex_settings(
+    place: &SettingsContext<'_>,
+    asks: PermissionMode,
+) -> Vec<(&'static str, String)> {
+    let (policy, sandbox) = if asks == PermissionMode::Always {
+        ("on-request", "read-only")
+    } else {
+        ("never", "danger-full-access")
+    };
     let settings = format!(
         "model = \"gpt-5.5\"\n\
          model_provider = \"stub\"\n\
@@ -311,7 +396,11 @@ fn codex_settings(place: &SettingsContext<'_>, asks: PermissionMode) -> Vec<(&'s
 }
 
 fn codex_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSettings {
-    let mode = if asks == PermissionMode::Always { "on-request+read-only" } else { "never+danger-full-access" };
+    let mode = if asks == PermissionMode::Always {
+        "on-request+read-only"
+    } else {
+        "never+danger-full-access"
+    };
     ProgramSettings {
         argv: CODEX.argv(place.installed, &[]),
         env: owned_pairs(&[("CODEX_HOME", &path_text(place.settings_dir))]),
@@ -322,10 +411,18 @@ fn codex_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSe
 }
 
 fn codex_acp_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSettings {
-    let mode = if asks == PermissionMode::Always { "read-only" } else { "agent-full-access" };
+    let mode = if asks == PermissionMode::Always {
+        "read-only"
+    } else {
+        "agent-full-access"
+    };
     ProgramSettings {
         argv: CODEX_ACP.argv(place.installed, &[]),
-        env: owned_pairs(&[("CODEX_HOME", &path_text(place.settings_dir)), ("NO_BROWSER", "1"), ("INITIAL_AGENT_MODE", mode)]),
+        env: owned_pairs(&[
+            ("CODEX_HOME", &path_text(place.settings_dir)),
+            ("NO_BROWSER", "1"),
+            ("INITIAL_AGENT_MODE", mode),
+        ]),
         key_variable: "STUB_API_KEY",
         mode: None,
         settings_files: codex_settings(place, asks),
@@ -362,7 +459,11 @@ fn gemini_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramS
 }
 
 fn opencode_program(place: &SettingsContext<'_>, asks: PermissionMode) -> ProgramSettings {
-    let may = if asks == PermissionMode::Always { "ask" } else { "allow" };
+    let may = if asks == PermissionMode::Always {
+        "ask"
+    } else {
+        "allow"
+    };
     let limits = json!({"context": 200_000, "output": 8192});
     let settings = json!({
         "autoupdate": false,
@@ -396,7 +497,10 @@ fn opencode_program(place: &SettingsContext<'_>, asks: PermissionMode) -> Progra
         // Without these two files OpenCode loads its plugin package from the registry at every
         // start.
         settings_files: vec![
-            ("opencode/package.json", json!({"dependencies": {"@opencode-ai/plugin": version}}).to_string()),
+            (
+                "opencode/package.json",
+                json!({"dependencies": {"@opencode-ai/plugin": version}}).to_string(),
+            ),
             (
                 "opencode/node_modules/@opencode-ai/plugin/package.json",
                 json!({"name": "@opencode-ai/plugin", "version": version}).to_string(),

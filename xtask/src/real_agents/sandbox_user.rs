@@ -22,13 +22,22 @@ const NOBODY: u32 = 65534;
 
 impl SandboxUser {
     pub(crate) fn new() -> anyhow::Result<SandboxUser> {
-        let root = std::fs::metadata("/proc/self").context("/proc is not available")?.uid() == 0;
-        Ok(SandboxUser { ids: root.then_some((NOBODY, NOBODY)) })
+        let root = std::fs::metadata("/proc/self")
+            .context("/proc is not available")?
+            .uid()
+            == 0;
+        Ok(SandboxUser {
+            ids: root.then_some((NOBODY, NOBODY)),
+        })
     }
 
     /// Returns the description of the account for the report.
     pub(crate) fn name(&self) -> &'static str {
-        if self.ids.is_some() { "nobody (started by root)" } else { "an unprivileged user" }
+        if self.ids.is_some() {
+            "nobody (started by root)"
+        } else {
+            "an unprivileged user"
+        }
     }
 
     /// Makes a command run under this account.
@@ -41,13 +50,16 @@ impl SandboxUser {
 
     /// Makes the account the owner of a directory and of everything in it.
     pub(crate) fn give_ownership(&self, path: &Path) -> anyhow::Result<()> {
-        let Some((user, group)) = self.ids else { return Ok(()) };
+        let Some((user, group)) = self.ids else {
+            return Ok(());
+        };
         if path.is_dir() && !path.is_symlink() {
             for entry in std::fs::read_dir(path)? {
                 self.give_ownership(&entry?.path())?;
             }
         }
-        std::os::unix::fs::lchown(path, Some(user), Some(group)).or_else(|_| chown(path, Some(user), Some(group)))?;
+        std::os::unix::fs::lchown(path, Some(user), Some(group))
+            .or_else(|_| chown(path, Some(user), Some(group)))?;
         Ok(())
     }
 
@@ -69,8 +81,12 @@ impl SandboxUser {
 /// Returns all live processes with this mark.
 pub(crate) fn processes_with_mark(mark: &str) -> Vec<u32> {
     let wanted = format!("{MARK_VARIABLE}={mark}").into_bytes();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
-    let numbers = entries.flatten().filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return vec![];
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
     numbers
         .filter(|pid| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -81,12 +97,18 @@ pub(crate) fn processes_with_mark(mark: &str) -> Vec<u32> {
 
 /// Returns the name of a process for a report.
 pub(crate) fn process_name(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim().to_owned()
+    std::fs::read_to_string(format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// Kills a process.
 pub(crate) fn kill_pid(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+    if let Some(pid) = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw)
+    {
         // The process may have ended already.
         let _gone = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }

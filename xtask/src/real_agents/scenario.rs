@@ -31,7 +31,11 @@ impl ScenarioResult {
             // A cell is one line, and `|` would end it.
             let why: String = why.replace(['\n', '\r'], " ").replace('|', "/");
             let why: String = why.chars().take(160).collect();
-            if why.is_empty() { word.to_owned() } else { format!("{word}: {why}") }
+            if why.is_empty() {
+                word.to_owned()
+            } else {
+                format!("{word}: {why}")
+            }
         };
         match self {
             ScenarioResult::Passed(how) => with("passed", how),
@@ -108,8 +112,14 @@ mod tests {
     fn a_cell_is_one_line_of_a_table() {
         assert_eq!(ScenarioResult::passed().text(), "passed");
         assert_eq!(ScenarioResult::failed("a\nb | c").text(), "failed: a b / c");
-        assert_eq!(ScenarioResult::Unsupported("it never asks".into()).text(), "not possible: it never asks");
-        assert!(ScenarioResult::NotRun(String::new()).is_acceptable() && !ScenarioResult::failed("x").is_acceptable());
+        assert_eq!(
+            ScenarioResult::Unsupported("it never asks".into()).text(),
+            "not possible: it never asks"
+        );
+        assert!(
+            ScenarioResult::NotRun(String::new()).is_acceptable()
+                && !ScenarioResult::failed("x").is_acceptable()
+        );
     }
 
     #[test]

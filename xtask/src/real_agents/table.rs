@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::scenario::{ScenarioResult, Scenario};
 use super::install::InstalledPrograms;
 use super::programs::ProgramRow;
+use super::scenario::{Scenario, ScenarioResult};
 
 /// A table that is being built.
 pub(crate) struct ReportTable {
@@ -19,16 +19,31 @@ pub(crate) struct ReportTable {
 impl ReportTable {
     /// Returns an empty table of the scenarios.
     pub(crate) fn new(title: &str, about: &str) -> ReportTable {
-        let heads = ["program", "runtime"].into_iter().chain(Scenario::ALL.map(Scenario::title));
+        let heads = ["program", "runtime"]
+            .into_iter()
+            .chain(Scenario::ALL.map(Scenario::title));
         ReportTable::with_headings(title, about, heads.collect())
     }
 
     /// Returns an empty table with its own columns.
-    pub(crate) fn with_headings(title: &str, about: &str, headings: Vec<&'static str>) -> ReportTable {
-        ReportTable { title: title.to_owned(), about: about.to_owned(), headings, rows: vec![] }
+    pub(crate) fn with_headings(
+        title: &str,
+        about: &str,
+        headings: Vec<&'static str>,
+    ) -> ReportTable {
+        ReportTable {
+            title: title.to_owned(),
+            about: about.to_owned(),
+            headings,
+            rows: vec![],
+        }
     }
 
-    pub(crate) fn add_program(&mut self, row: &ProgramRow, cells: [ScenarioResult; Scenario::ALL.len()]) {
+    pub(crate) fn add_program(
+        &mut self,
+        row: &ProgramRow,
+        cells: [ScenarioResult; Scenario::ALL.len()],
+    ) {
         let program = format!("{} {}", row.program.name, row.program.version);
         self.add_row(vec![program, row.driver.name().to_owned()], cells.into());
     }
@@ -40,7 +55,9 @@ impl ReportTable {
 
     /// Returns whether every cell passed or has an explanation.
     pub(crate) fn is_acceptable(&self) -> bool {
-        self.rows.iter().all(|it| it.1.iter().all(ScenarioResult::is_acceptable))
+        self.rows
+            .iter()
+            .all(|it| it.1.iter().all(ScenarioResult::is_acceptable))
     }
 
     fn markdown(&self) -> String {
@@ -60,24 +77,54 @@ impl ReportTable {
             }
         }
         let all = self.rows.iter().flat_map(|it| &it.1);
-        let passed = all.clone().filter(|it| matches!(it, ScenarioResult::Passed(_))).count();
-        let failed = all.clone().filter(|it| matches!(it, ScenarioResult::Failed(_))).count();
-        let not_possible = all.filter(|it| matches!(it, ScenarioResult::Unsupported(_))).count();
-        let _infallible = write!(out, "\n\n{passed} passed, {failed} failed, {not_possible} not possible.\n");
+        let passed = all
+            .clone()
+            .filter(|it| matches!(it, ScenarioResult::Passed(_)))
+            .count();
+        let failed = all
+            .clone()
+            .filter(|it| matches!(it, ScenarioResult::Failed(_)))
+            .count();
+        let not_possible = all
+            .filter(|it| matches!(it, ScenarioResult::Unsupported(_)))
+            .count();
+        let _infallible = write!(
+            out,
+            "\n\n{passed} passed, {failed} failed, {not_possible} not possible.\n"
+        );
         out
     }
 }
 
 /// Returns a part of the page, with its title and the command that wrote it. It contains no host
 /// name and no path.
-pub(crate) fn report_text((title, command): (&str, &str), tables: &[ReportTable], installed: &InstalledPrograms, account: &str) -> String {
+pub(crate) fn report_text(
+    (title, command): (&str, &str),
+    tables: &[ReportTable],
+    installed: &InstalledPrograms,
+    account: &str,
+) -> String {
     let mut out = format!("## {title}\n\nWritten by `cargo xtask {command}`.\n\n");
-    let versions: Vec<String> = installed.programs.iter().map(|it| format!("{} {}", it.package, it.version)).collect();
-    let _infallible = writeln!(out, "- Programs: {}; Node {}.", versions.join(", "), installed.node);
+    let versions: Vec<String> = installed
+        .programs
+        .iter()
+        .map(|it| format!("{} {}", it.package, it.version))
+        .collect();
+    let _infallible = writeln!(
+        out,
+        "- Programs: {}; Node {}.",
+        versions.join(", "),
+        installed.node
+    );
     for (name, why) in &installed.missing {
         let _infallible = writeln!(out, "- **{name}** {why}.");
     }
-    let _infallible = writeln!(out, "- Run on {} as {account}; {}.\n", today(), machine_text());
+    let _infallible = writeln!(
+        out,
+        "- Run on {} as {account}; {}.\n",
+        today(),
+        machine_text()
+    );
     for table in tables {
         out.push_str(&table.markdown());
         out.push('\n');
@@ -90,9 +137,16 @@ pub(crate) fn report_text((title, command): (&str, &str), tables: &[ReportTable]
 fn machine_text() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = memory.split_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
+    let kilobytes = memory
+        .split_whitespace()
+        .nth(1)
+        .and_then(|it| it.parse::<u64>().ok())
+        .unwrap_or(0);
     let system = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let system = system.lines().find_map(|it| it.strip_prefix("PRETTY_NAME=")).unwrap_or("an unknown system");
+    let system = system
+        .lines()
+        .find_map(|it| it.strip_prefix("PRETTY_NAME="))
+        .unwrap_or("an unknown system");
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!(
         "{cores} cores, {} GB, {}, Linux {}, {}",
@@ -105,7 +159,12 @@ fn machine_text() -> String {
 
 /// Returns today's date in UTC, computed from the days since 1970 with 400-year eras.
 fn today() -> String {
-    date_text(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs()) / 86_400)
+    date_text(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |it| it.as_secs())
+            / 86_400,
+    )
 }
 
 fn date_text(days: u64) -> String {
@@ -115,7 +174,11 @@ fn date_text(days: u64) -> String {
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let (day, shift) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
-    format!("{:04}-{:02}-{day:02}", era * 400 + year + shift, (month + 2) % 12 + 1)
+    format!(
+        "{:04}-{:02}-{day:02}",
+        era * 400 + year + shift,
+        (month + 2) % 12 + 1
+    )
 }
 
 #[cfg(test)]
@@ -139,12 +202,29 @@ mod tests {
         }
         assert!(table.is_acceptable());
         let missing = [("goose", "could not be installed: no".to_owned())].into();
-        let installed = InstalledPrograms { dir: "/somewhere".into(), programs: ALL_PROGRAMS.into(), missing, node: "v22".into() };
+        let installed = InstalledPrograms {
+            dir: "/somewhere".into(),
+            programs: ALL_PROGRAMS.into(),
+            missing,
+            node: "v22".into(),
+        };
         let text = report_text(("Some", "some"), &[table], &installed, "somebody");
-        assert!(text.starts_with("## Some\n\nWritten by `cargo xtask some`"), "{text}");
+        assert!(
+            text.starts_with("## Some\n\nWritten by `cargo xtask some`"),
+            "{text}"
+        );
         assert_eq!(text.matches("\n| ").count(), ROWS.len() + 1, "{text}");
-        assert!(text.contains("**goose** could not be installed: no."), "{text}");
-        assert!(text.contains(&format!("{} passed, 0 failed", ROWS.len() * Scenario::ALL.len())), "{text}");
+        assert!(
+            text.contains("**goose** could not be installed: no."),
+            "{text}"
+        );
+        assert!(
+            text.contains(&format!(
+                "{} passed, 0 failed",
+                ROWS.len() * Scenario::ALL.len()
+            )),
+            "{text}"
+        );
         assert!(!text.contains("/somewhere"), "no path is in the report");
     }
 }

@@ -7,15 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use regatta_testkit::models::{ModelApi, ModelServer, ModelScript, ModelTurn};
+use regatta_testkit::models::{ModelApi, ModelScript, ModelServer, ModelTurn};
 use serde_json::{Value, json};
 
-use super::sandbox_user::{SandboxUser, MARK_VARIABLE, process_name, kill_pid, processes_with_mark, wait_until};
 use super::bench::AgentBench;
-use super::scenario::ScenarioResult;
 use super::fixture::{self, DaemonFixture, KEY_VARIABLE, top_processes};
 use super::install::InstalledPrograms;
-use super::programs::{PermissionMode, ProgramSettings, ROWS, ProgramRow, row_of_preset};
+use super::programs::{PermissionMode, ProgramRow, ProgramSettings, ROWS, row_of_preset};
+use super::sandbox_user::{
+    MARK_VARIABLE, SandboxUser, kill_pid, process_name, processes_with_mark, wait_until,
+};
+use super::scenario::ScenarioResult;
 use super::table::ReportTable;
 
 /// The time for a team to come up or a task to land, with the slowest program on a busy machine.
@@ -52,12 +54,16 @@ const TEAM_STEPS: [(&str, TeamStep); 7] = [
 /// Returns the rows that can lead a team: programs of the primary lane with sessions in their own
 /// protocol.
 fn lead_programs() -> impl Iterator<Item = ProgramRow> {
-    ROWS.into_iter().filter(|it| ["claude-native", "codex-native", "gemini"].contains(&it.preset))
+    ROWS.into_iter()
+        .filter(|it| ["claude-native", "codex-native", "gemini"].contains(&it.preset))
 }
 
 /// Returns the required programs.
 pub(crate) fn needed_programs() -> Vec<&'static super::programs::NpmProgram> {
-    lead_programs().map(|it| it.program).chain([opencode_row().program]).collect()
+    lead_programs()
+        .map(|it| it.program)
+        .chain([opencode_row().program])
+        .collect()
 }
 
 fn opencode_row() -> ProgramRow {
@@ -71,20 +77,39 @@ pub(crate) fn team_table(
     (runs, regatta): (&Path, &Path),
     wanted: Option<&str>,
 ) -> anyhow::Result<ReportTable> {
-    let heads = ["lead", "side lanes"].into_iter().chain(TEAM_STEPS.map(|it| it.0)).collect();
+    let heads = ["lead", "side lanes"]
+        .into_iter()
+        .chain(TEAM_STEPS.map(|it| it.0))
+        .collect();
     let mut table = ReportTable::with_headings("Mixed teams", ABOUT, heads);
     for row in lead_programs().filter(|it| super::is_wanted(wanted, it.program.name)) {
         let models = ModelServer::start([])?;
         let (runs, regatta) = (runs.to_owned(), Some(regatta.to_owned()));
-        let bench = AgentBench { installed, user: account, models: &models, runs_dir: runs, regatta_binary: regatta };
-        let missing = [row.program, opencode_row().program].iter().find_map(|it| bench.installed.missing.get(it.name));
+        let bench = AgentBench {
+            installed,
+            user: account,
+            models: &models,
+            runs_dir: runs,
+            regatta_binary: regatta,
+        };
+        let missing = [row.program, opencode_row().program]
+            .iter()
+            .find_map(|it| bench.installed.missing.get(it.name));
         let cells = match missing {
             Some(why) => vec![ScenarioResult::NotRun(why.clone()); TEAM_STEPS.len()],
             None => run_team(&bench, row),
         };
         let aside = opencode_row().program;
-        let lead = format!("{} {} ({})", row.program.name, row.program.version, row.driver.name());
-        table.add_row(vec![lead, format!("2 × {} {}", aside.name, aside.version)], cells);
+        let lead = format!(
+            "{} {} ({})",
+            row.program.name,
+            row.program.version,
+            row.driver.name()
+        );
+        table.add_row(
+            vec![lead, format!("2 × {} {}", aside.name, aside.version)],
+            cells,
+        );
     }
     Ok(table)
 }
@@ -96,9 +121,14 @@ fn run_team(bench: &AgentBench<'_>, row: ProgramRow) -> Vec<ScenarioResult> {
         Err(error) => return vec![ScenarioResult::failed(format!("{error:#}")); TEAM_STEPS.len()],
     };
     let life = &world;
-    let steps = TEAM_STEPS.map(|(name, step)| -> fixture::ScenarioStep<'_> { (name, Box::new(move || step(life))) });
+    let steps = TEAM_STEPS
+        .map(|(name, step)| -> fixture::ScenarioStep<'_> { (name, Box::new(move || step(life))) });
     let marks: Vec<String> = world.members().map(|it| world.mark_of(it.0)).collect();
-    fixture::run_steps(&steps, || world.stop_everything(&marks, Duration::ZERO), (bench, &format!("team of {}", row.program.name)))
+    fixture::run_steps(
+        &steps,
+        || world.stop_everything(&marks, Duration::ZERO),
+        (bench, &format!("team of {}", row.program.name)),
+    )
 }
 
 /// A managed repository with one team that is not launched yet.
@@ -119,16 +149,27 @@ impl<'a> Deref for TeamWorld<'a> {
 impl<'a> TeamWorld<'a> {
     fn new(bench: &'a AgentBench<'a>, lead: ProgramRow) -> anyhow::Result<TeamWorld<'a>> {
         let run = bench.create_run(&lead, "team", PermissionMode::Never)?;
-        let world = TeamWorld { fixture: DaemonFixture::new(bench, &run)?, lead, mark: run.mark };
-        bench.models.add_script(ModelScript::new("", []).repeat_after(ModelTurn::from_text("I am here.")));
+        let world = TeamWorld {
+            fixture: DaemonFixture::new(bench, &run)?,
+            lead,
+            mark: run.mark,
+        };
+        bench
+            .models
+            .add_script(ModelScript::new("", []).repeat_after(ModelTurn::from_text("I am here.")));
         std::fs::create_dir_all(&world.bin_dir)?;
         let mut team = String::from("name = \"harbour\"\n");
         let mut environments = String::new();
         for (name, row) in world.members() {
             let outfit = world.write_settings(name, row)?;
-            let rank = if name == LEAD_NAME { "\n[lead]\nfast_mode = true\n" } else { "\n[[member]]\n" };
+            let rank = if name == LEAD_NAME {
+                "\n[lead]\nfast_mode = true\n"
+            } else {
+                "\n[[member]]\n"
+            };
             team += &format!(
-                "{rank}name = \"{name}\"\nprovider = \"{}\"\nbackend = \"{}\"\nenvironment = \"{name}\"\n",
+                "{rank}name = \"{name}\"\nprovider = \"{}\"\nbackend = \"{}\"\nenvironment \
+                = \"{name}\"\n",
                 provider(row),
                 row.preset
             );
@@ -142,7 +183,9 @@ impl<'a> TeamWorld<'a> {
     }
 
     fn members(&self) -> impl Iterator<Item = (&'static str, ProgramRow)> + use<> {
-        [(LEAD_NAME, self.lead)].into_iter().chain(SIDE_LANE_MEMBERS.map(|it| (it, opencode_row())))
+        [(LEAD_NAME, self.lead)]
+            .into_iter()
+            .chain(SIDE_LANE_MEMBERS.map(|it| (it, opencode_row())))
     }
 
     fn mark_of(&self, name: &str) -> String {
@@ -151,7 +194,9 @@ impl<'a> TeamWorld<'a> {
 
     /// Writes a member's settings, and installs its program under the name by which it is found.
     fn write_settings(&self, name: &str, row: ProgramRow) -> anyhow::Result<ProgramSettings> {
-        let outfit = self.bench.outfit(&row, &self.settings_dir(name), PermissionMode::Never)?;
+        let outfit = self
+            .bench
+            .outfit(&row, &self.settings_dir(name), PermissionMode::Never)?;
         // Like the link that npm would create.
         let link = self.bin_dir.join(row.program.name);
         if !link.exists() {
@@ -167,11 +212,20 @@ impl<'a> TeamWorld<'a> {
     /// Returns a member's environment for `team.toml`.
     fn environment(&self, name: &str, row: ProgramRow, outfit: &ProgramSettings) -> String {
         let mark = (MARK_VARIABLE.to_owned(), self.mark_of(name));
-        let pairs: Vec<String> = outfit.env.iter().chain([&mark]).map(|(k, v)| format!("{k} = {}", json!(v))).collect();
+        let pairs: Vec<String> = outfit
+            .env
+            .iter()
+            .chain([&mark])
+            .map(|(k, v)| format!("{k} = {}", json!(v)))
+            .collect();
         let args = row.more_args(outfit);
-        let mode = outfit.mode.map(|it| format!("mode = \"{it}\"\n")).unwrap_or_default();
+        let mode = outfit
+            .mode
+            .map(|it| format!("mode = \"{it}\"\n"))
+            .unwrap_or_default();
         format!(
-            "\n[environments.{name}]\nenv = {{ {} }}\nkeys = [{{ name = \"{}\", from = {{ env = \"{KEY_VARIABLE}\" }} \
+            "\n[environments.{name}]\nenv = {{ {} }}\nkeys = [{{ name = \"{}\", from = {{ env = \
+             \"{KEY_VARIABLE}\" }} \
              }}]\nargs = {}\nread = [{}]\nwrite = [{}]\n{mode}",
             pairs.join(", "),
             outfit.key_variable,
@@ -189,8 +243,14 @@ impl<'a> TeamWorld<'a> {
     /// Returns a member's entry in the launch record.
     fn launch_entry(&self, name: &str) -> anyhow::Result<Value> {
         let view = self.show()?;
-        let members = view["resolved"]["members"].as_array().cloned().unwrap_or_default();
-        members.into_iter().find(|it| it["name"] == name).with_context(|| format!("{name} is not in the record"))
+        let members = view["resolved"]["members"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        members
+            .into_iter()
+            .find(|it| it["name"] == name)
+            .with_context(|| format!("{name} is not in the record"))
     }
 
     /// Fails unless all members are alive.
@@ -206,24 +266,40 @@ impl<'a> TeamWorld<'a> {
             );
         }
         let view = self.show()?;
-        ensure!(view["summary"]["outcome"] == "clean_success", "the outcome is {}", view["summary"]);
+        ensure!(
+            view["summary"]["outcome"] == "clean_success",
+            "the outcome is {}",
+            view["summary"]
+        );
         Ok(())
     }
 
     /// Returns all processes of the team.
     fn processes(&self) -> Vec<u32> {
-        self.members().flat_map(|it| processes_with_mark(&self.mark_of(it.0))).collect()
+        self.members()
+            .flat_map(|it| processes_with_mark(&self.mark_of(it.0)))
+            .collect()
     }
 
     /// Returns the main processes of a member's session, without the helpers that they start and
     /// stop.
     fn session_processes(&self, name: &str) -> anyhow::Result<Vec<u32>> {
-        let session = format!("REGATTA_ATTEMPT={}", self.launch_entry(name)?["attempt"].as_str().unwrap_or_default());
+        let session = format!(
+            "REGATTA_ATTEMPT={}",
+            self.launch_entry(name)?["attempt"]
+                .as_str()
+                .unwrap_or_default()
+        );
         let its = |pid: &u32| {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environ.split(|it| *it == 0).any(|it| it == session.as_bytes())
+            environ
+                .split(|it| *it == 0)
+                .any(|it| it == session.as_bytes())
         };
-        let all: Vec<u32> = processes_with_mark(&self.mark_of(name)).into_iter().filter(its).collect();
+        let all: Vec<u32> = processes_with_mark(&self.mark_of(name))
+            .into_iter()
+            .filter(its)
+            .collect();
         Ok(top_processes(&all))
     }
 }
@@ -241,20 +317,49 @@ fn step_launch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     world.require_all_alive()?;
     for (name, row) in world.members() {
         let entry = world.launch_entry(name)?;
-        let lane = if name == LEAD_NAME { "primary".to_owned() } else { format!("opencode:{name}") };
-        ensure!(entry["lane"]["id"] == lane.as_str(), "{name} is on {}", entry["lane"]);
+        let lane = if name == LEAD_NAME {
+            "primary".to_owned()
+        } else {
+            format!("opencode:{name}")
+        };
+        ensure!(
+            entry["lane"]["id"] == lane.as_str(),
+            "{name} is on {}",
+            entry["lane"]
+        );
         let version = entry["program"]["version"].as_str().unwrap_or_default();
-        ensure!(version == row.program.version, "{name} runs {version}, not {}", row.program.version);
-        ensure!(!processes_with_mark(&world.mark_of(name)).is_empty(), "{name} is reported as alive but has no process");
+        ensure!(
+            version == row.program.version,
+            "{name} runs {version}, not {}",
+            row.program.version
+        );
+        ensure!(
+            !processes_with_mark(&world.mark_of(name)).is_empty(),
+            "{name} is reported as alive but has no process"
+        );
     }
     // Fast mode is requested, available for some programs, and then visible to the model server.
     let has = world.lead.program.name != "gemini";
     let got = world.launch_entry(LEAD_NAME)?["got"]["fast_mode"].clone();
-    ensure!(got == has, "fast mode was requested, but the record has {got}");
+    ensure!(
+        got == has,
+        "fast mode was requested, but the record has {got}"
+    );
     let seen = world.bench.models.requests();
-    let fast = |chat: bool| seen.iter().filter(|it| it.is_fast && (it.api == Some(ModelApi::Chat)) == chat).count();
-    ensure!((fast(false) > 0) == has, "the lead's model saw {} requests for fast answers", fast(false));
-    ensure!(fast(true) == 0, "T5: a side lane's model got a request that was meant for the lead's");
+    let fast = |chat: bool| {
+        seen.iter()
+            .filter(|it| it.is_fast && (it.api == Some(ModelApi::Chat)) == chat)
+            .count()
+    };
+    ensure!(
+        (fast(false) > 0) == has,
+        "the lead's model saw {} requests for fast answers",
+        fast(false)
+    );
+    ensure!(
+        fast(true) == 0,
+        "T5: a side lane's model got a request that was meant for the lead's"
+    );
     Ok(())
 }
 
@@ -266,12 +371,29 @@ fn step_message(world: &TeamWorld<'_>) -> anyhow::Result<()> {
 fn send_to_all(world: &TeamWorld<'_>, what: &str) -> anyhow::Result<()> {
     for (name, _) in world.members() {
         let marker = format!("tale-{what}-{name}");
-        world.bench.models.add_script(ModelScript::new(&marker, [ModelTurn::from_text("I hear you.")]));
-        world.run_command(&["msg", "send", &format!("@harbour/{name}"), &format!("The word is {marker} and nothing else.")])?;
+        world.bench.models.add_script(ModelScript::new(
+            &marker,
+            [ModelTurn::from_text("I hear you.")],
+        ));
+        world.run_command(&[
+            "msg",
+            "send",
+            &format!("@harbour/{name}"),
+            &format!("The word is {marker} and nothing else."),
+        ])?;
     }
     for (name, _) in world.members() {
-        let heard = || !world.bench.models.requests_of(&format!("tale-{what}-{name}")).is_empty();
-        ensure!(wait_until(STEP_TIMEOUT, heard), "{name} did not call its model after the message");
+        let heard = || {
+            !world
+                .bench
+                .models
+                .requests_of(&format!("tale-{what}-{name}"))
+                .is_empty()
+        };
+        ensure!(
+            wait_until(STEP_TIMEOUT, heard),
+            "{name} did not call its model after the message"
+        );
     }
     Ok(())
 }
@@ -279,20 +401,34 @@ fn send_to_all(world: &TeamWorld<'_>, what: &str) -> anyhow::Result<()> {
 fn step_tasks(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     for (name, _) in world.members() {
         let (marker, file) = (format!("tale-task-{name}"), format!("{name}.txt"));
-        let turns = [ModelTurn::from_file_write(&file, format!("{name} was here\n")), ModelTurn::from_text("It is written.")];
-        world.bench.models.add_script(ModelScript::new(&marker, turns));
+        let turns = [
+            ModelTurn::from_file_write(&file, format!("{name} was here\n")),
+            ModelTurn::from_text("It is written."),
+        ];
+        world
+            .bench
+            .models
+            .add_script(ModelScript::new(&marker, turns));
         let (subject, agent) = (format!("Write {file}"), format!("harbour/{name}"));
         let details = format!("The word is {marker} and nothing else.");
-        let given = ["add", &subject, "--type", "docs", "--files", &file, "--exists", &file, "--assign", &agent, "-d"];
+        let given = [
+            "add", &subject, "--type", "docs", "--files", &file, "--exists", &file, "--assign",
+            &agent, "-d",
+        ];
         world.run_command(&[&given[..], &[&details]].concat())?;
     }
     let landed = |name: &str| {
-        let shown = world.bench.git(&world.work_dir, &["show", &format!("main:{name}.txt")]);
+        let shown = world
+            .bench
+            .git(&world.work_dir, &["show", &format!("main:{name}.txt")]);
         shown.is_ok_and(|it| it == format!("{name} was here"))
     };
     for (name, _) in world.members() {
         if !wait_until(STEP_TIMEOUT, || landed(name)) {
-            bail!("the task of {name} did not land: {}", world.run_command(&["status"])?);
+            bail!(
+                "the task of {name} did not land: {}",
+                world.run_command(&["status"])?
+            );
         }
     }
     world.require_all_alive()
@@ -300,36 +436,68 @@ fn step_tasks(world: &TeamWorld<'_>) -> anyhow::Result<()> {
 
 fn step_restart(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let sessions = |world: &TeamWorld<'_>| -> anyhow::Result<Vec<Value>> {
-        world.members().map(|it| Ok(world.launch_entry(it.0)?["attempt"].clone())).collect()
+        world
+            .members()
+            .map(|it| Ok(world.launch_entry(it.0)?["attempt"].clone()))
+            .collect()
     };
-    let programs =
-        |world: &TeamWorld<'_>| -> anyhow::Result<Vec<Vec<u32>>> { world.members().map(|it| world.session_processes(it.0)).collect() };
+    let programs = |world: &TeamWorld<'_>| -> anyhow::Result<Vec<Vec<u32>>> {
+        world
+            .members()
+            .map(|it| world.session_processes(it.0))
+            .collect()
+    };
     let (before, sessions_before) = (programs(world)?, sessions(world)?);
     kill_pid(world.daemon_pid()?);
     world.run_command(&["up"])?;
     world.require_all_alive()?;
-    ensure!(sessions(world)? == sessions_before, "the sessions have changed");
+    ensure!(
+        sessions(world)? == sessions_before,
+        "the sessions have changed"
+    );
     let after = programs(world)?;
-    ensure!(before == after && before.iter().all(|it| !it.is_empty()), "P1: {before:?} became {after:?}");
+    ensure!(
+        before == after && before.iter().all(|it| !it.is_empty()),
+        "P1: {before:?} became {after:?}"
+    );
     send_to_all(world, "again")
 }
 
 fn step_kill_side_lane(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let [tom, bob] = SIDE_LANE_MEMBERS;
     let (lead_before, bob_before) = (world.launch_entry(LEAD_NAME)?, world.launch_entry(bob)?);
-    let programs: Vec<u32> =
-        processes_with_mark(&world.mark_of(tom)).into_iter().filter(|it| process_name(*it).contains("opencode")).collect();
+    let programs: Vec<u32> = processes_with_mark(&world.mark_of(tom))
+        .into_iter()
+        .filter(|it| process_name(*it).contains("opencode"))
+        .collect();
     ensure!(!programs.is_empty(), "{tom} has no process");
     programs.into_iter().for_each(kill_pid);
-    let down = || world.launch_entry(tom).is_ok_and(|it| it["state"] == "degraded");
-    ensure!(wait_until(STEP_TIMEOUT, down), "{tom} was killed and is {}", world.launch_entry(tom)?["state"]);
+    let down = || {
+        world
+            .launch_entry(tom)
+            .is_ok_and(|it| it["state"] == "degraded")
+    };
+    ensure!(
+        wait_until(STEP_TIMEOUT, down),
+        "{tom} was killed and is {}",
+        world.launch_entry(tom)?["state"]
+    );
     let only = "T3: the end of one lane reached another";
-    ensure!(world.launch_entry(LEAD_NAME)? == lead_before && world.launch_entry(bob)? == bob_before, only);
+    ensure!(
+        world.launch_entry(LEAD_NAME)? == lead_before && world.launch_entry(bob)? == bob_before,
+        only
+    );
     let summary = world.show()?["summary"].clone();
-    ensure!(summary["outcome"] == "partial_failure" && summary["alive"] == 2, "T2: the outcome is {summary}");
+    ensure!(
+        summary["outcome"] == "partial_failure" && summary["alive"] == 2,
+        "T2: the outcome is {summary}"
+    );
     world.run_command(&["team", "retry", "harbour", tom, "--wait", "180s"])?;
     world.require_all_alive()?;
-    ensure!(world.launch_entry(LEAD_NAME)? == lead_before && world.launch_entry(bob)? == bob_before, only);
+    ensure!(
+        world.launch_entry(LEAD_NAME)? == lead_before && world.launch_entry(bob)? == bob_before,
+        only
+    );
     Ok(())
 }
 
@@ -338,9 +506,19 @@ fn step_relaunch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     world.run_command(&["team", "relaunch", "harbour", "--wait", "180s"])?;
     world.require_all_alive()?;
     let history = world.show()?["history"].as_array().map_or(0, Vec::len);
-    ensure!(history == 1, "{history} earlier launches are recorded, not one");
-    let stayed = world.processes().into_iter().filter(|it| before.contains(it)).count();
-    ensure!(stayed == 0, "{stayed} processes of the earlier launch still run");
+    ensure!(
+        history == 1,
+        "{history} earlier launches are recorded, not one"
+    );
+    let stayed = world
+        .processes()
+        .into_iter()
+        .filter(|it| before.contains(it))
+        .count();
+    ensure!(
+        stayed == 0,
+        "{stayed} processes of the earlier launch still run"
+    );
     Ok(())
 }
 
@@ -348,9 +526,17 @@ fn step_stop(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     world.run_command(&["team", "stop", "harbour", "--wait", "60s"])?;
     // `team stop` reports the end of the team, so nothing may run now.
     let left: Vec<String> = world.processes().into_iter().map(process_name).collect();
-    ensure!(left.is_empty(), "P10: the team is reported as stopped, but {} runs", left.join(", "));
+    ensure!(
+        left.is_empty(),
+        "P10: the team is reported as stopped, but {} runs",
+        left.join(", ")
+    );
     for (name, _) in world.members() {
-        ensure!(world.launch_entry(name)?["state"] == "stopped", "{name} is {}", world.launch_entry(name)?["state"]);
+        ensure!(
+            world.launch_entry(name)?["state"] == "stopped",
+            "{name} is {}",
+            world.launch_entry(name)?["state"]
+        );
     }
     Ok(())
 }

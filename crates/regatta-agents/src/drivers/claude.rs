@@ -8,17 +8,20 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent_protocol::{
-    RequestAnswer, AgentRequest, PermissionOption, FailureClass, PermissionOptionKind, PlanEntry, AgentEvent, StopReason, ToolCall, ToolKind, ToolStatus, Usage, RequestContent,
+    AgentEvent, AgentRequest, FailureClass, PermissionOption, PermissionOptionKind, PlanEntry,
+    RequestAnswer, RequestContent, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
 };
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
 use super::DriverSetup;
 use super::acp::fill_form;
-use super::common::{OpenRequests, ConversationProgress, UsageTotal, TextTail, unreadable_line_notice};
-use super::input::read_input;
+use super::common::{
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, unreadable_line_notice,
+};
 use super::error_class::{ProgramFailure, shorten, to_count};
-use crate::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use super::input::read_input;
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 /// The maximum length of a tool's output that is kept, in characters.
 const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
@@ -92,12 +95,17 @@ impl ClaudeDriver {
     }
 
     fn on_input(&mut self, line: &str) -> Vec<AgentEvent> {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { return vec![] };
+        let Ok(message) = serde_json::from_str::<Value>(line) else {
+            return vec![];
+        };
         match message["type"].as_str().unwrap_or_default() {
             "user" => {
                 let n = self.sent_prompts;
                 self.sent_prompts += 1;
-                self.turn = Some(ClaudeTurn { usage_before: self.usage_total.total(), ..ClaudeTurn::default() });
+                self.turn = Some(ClaudeTurn {
+                    usage_before: self.usage_total.total(),
+                    ..ClaudeTurn::default()
+                });
                 self.answer.clear();
                 self.tool_calls.clear();
                 vec![AgentEvent::TurnStarted { n }]
@@ -156,16 +164,24 @@ impl ClaudeDriver {
     }
 
     fn on_control_response(&mut self, response: &Value, at: u64) -> Vec<AgentEvent> {
-        if self.is_session_open || !self.has_sent_initialize || response["request_id"] != "regatta-0" {
+        if self.is_session_open
+            || !self.has_sent_initialize
+            || response["request_id"] != "regatta-0"
+        {
             return vec![];
         }
         if response["subtype"] == "error" {
-            let words = response["error"].as_str().unwrap_or("The program refused to start.");
+            let words = response["error"]
+                .as_str()
+                .unwrap_or("The program refused to start.");
             self.start_failure = Some(ProgramFailure::classify(words, None, &Value::Null, at));
             return vec![];
         }
         self.is_session_open = true;
-        vec![AgentEvent::Started { session: Some(self.session_id.clone()), model: None }]
+        vec![AgentEvent::Started {
+            session: Some(self.session_id.clone()),
+            model: None,
+        }]
     }
 
     fn on_control_request(&mut self, message: &Value) -> Vec<AgentEvent> {
@@ -176,18 +192,41 @@ impl ClaudeDriver {
             self.requests_to_refuse.push((what, id));
             return vec![AgentEvent::Notice { text }];
         }
-        let (name, input) = (request["tool_name"].as_str().unwrap_or_default(), &request["input"]);
+        let (name, input) = (
+            request["tool_name"].as_str().unwrap_or_default(),
+            &request["input"],
+        );
         let (what, want) = if name == "AskUserQuestion" {
             question_form(&input["questions"])
         } else {
             let id = request["tool_use_id"].as_str().unwrap_or_default();
-            let option = |id: &str, kind| PermissionOption { id: id.to_owned(), name: id.to_owned(), kind };
-            let options = vec![option("allow", PermissionOptionKind::AllowOnce), option("deny", PermissionOptionKind::RejectOnce)];
-            (AnswerFormat::Permission, RequestContent::Permission { tool: read_tool_call(id, name, input), options })
+            let option = |id: &str, kind| PermissionOption {
+                id: id.to_owned(),
+                name: id.to_owned(),
+                kind,
+            };
+            let options = vec![
+                option("allow", PermissionOptionKind::AllowOnce),
+                option("deny", PermissionOptionKind::RejectOnce),
+            ];
+            (
+                AnswerFormat::Permission,
+                RequestContent::Permission {
+                    tool: read_tool_call(id, name, input),
+                    options,
+                },
+            )
         };
         let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
         let key = self.open_requests.add(id, what, cancelled);
-        if cancelled { vec![] } else { vec![AgentEvent::RequestMade(AgentRequest { id: key, content: want })] }
+        if cancelled {
+            vec![]
+        } else {
+            vec![AgentEvent::RequestMade(AgentRequest {
+                id: key,
+                content: want,
+            })]
+        }
     }
 
     fn on_assistant_message(&mut self, message: &Value) -> Vec<AgentEvent> {
@@ -205,10 +244,15 @@ impl ClaudeDriver {
                     said.push(AgentEvent::Message { text });
                 }
                 "thinking" if !of_helper => {
-                    said.push(AgentEvent::Thought { text: block["thinking"].as_str().unwrap_or_default().to_owned() });
+                    said.push(AgentEvent::Thought {
+                        text: block["thinking"].as_str().unwrap_or_default().to_owned(),
+                    });
                 }
                 "tool_use" => {
-                    let (id, name) = (block["id"].as_str().unwrap_or_default(), block["name"].as_str());
+                    let (id, name) = (
+                        block["id"].as_str().unwrap_or_default(),
+                        block["name"].as_str(),
+                    );
                     let input = &block["input"];
                     if name == Some("TodoWrite") {
                         said.push(read_plan(&input["todos"]));
@@ -227,31 +271,50 @@ impl ClaudeDriver {
     /// Counts a call of the model as an estimate. The result at the end of the turn has the exact
     /// numbers.
     fn on_model_call(&mut self, message: &Value, of_helper: bool) -> Vec<AgentEvent> {
-        let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else { return vec![] };
+        let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else {
+            return vec![];
+        };
         let used = read_usage(&message["usage"]);
         turn.model_calls.insert(id.to_owned(), used);
-        let estimate = turn.model_calls.values().fold(turn.usage_before, |sum, it| sum.plus(it));
+        let estimate = turn
+            .model_calls
+            .values()
+            .fold(turn.usage_before, |sum, it| sum.plus(it));
         let mut said: Vec<AgentEvent> = self.usage_total.raise_to(estimate).into_iter().collect();
         if let (Some(size), false) = (self.context_size, of_helper)
             && used.tokens() > 0
         {
-            said.push(AgentEvent::Context { used: used.tokens(), size });
+            said.push(AgentEvent::Context {
+                used: used.tokens(),
+                size,
+            });
         }
         said
     }
 
     fn on_tool_results(&mut self, content: &Value) -> Vec<AgentEvent> {
-        let results = content.as_array().into_iter().flatten().filter(|it| it["type"] == "tool_result");
+        let results = content
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter(|it| it["type"] == "tool_result");
         results
             .filter_map(|it| {
                 let tool = self.tool_calls.get_mut(it["tool_use_id"].as_str()?)?;
-                tool.status = if it["is_error"] == true { ToolStatus::Failed } else { ToolStatus::Completed };
+                tool.status = if it["is_error"] == true {
+                    ToolStatus::Failed
+                } else {
+                    ToolStatus::Completed
+                };
                 let text = match &it["content"] {
                     Value::String(text) => text.clone(),
-                    Value::Array(blocks) => blocks.iter().filter_map(|it| it["text"].as_str()).collect(),
+                    Value::Array(blocks) => {
+                        blocks.iter().filter_map(|it| it["text"].as_str()).collect()
+                    }
                     _ => String::new(),
                 };
-                tool.output = Some(shorten(&text, MAX_TOOL_OUTPUT_CHARS)).filter(|it| !it.is_empty());
+                tool.output =
+                    Some(shorten(&text, MAX_TOOL_OUTPUT_CHARS)).filter(|it| !it.is_empty());
                 Some(AgentEvent::Tool(tool.clone()))
             })
             .collect()
@@ -266,7 +329,10 @@ impl ClaudeDriver {
             turn.limit_reset = Some(info.clone());
         }
         let kind = info["rateLimitType"].as_str().unwrap_or("usage");
-        vec![AgentEvent::Limited { deadline_unix_ms: until_wall, detail: format!("The {kind} limit is used up.") }]
+        vec![AgentEvent::Limited {
+            deadline_unix_ms: until_wall,
+            detail: format!("The {kind} limit is used up."),
+        }]
     }
 
     fn on_result(&mut self, result: &Value, at: u64) -> Vec<AgentEvent> {
@@ -274,16 +340,29 @@ impl ClaudeDriver {
         let turn = self.turn.take().unwrap_or_default();
         let mut said = self.open_requests.cancel_all();
         said.extend(self.count_usage(result));
-        let errors: Vec<&str> = result["errors"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let words =
-            result["result"].as_str().filter(|it| !it.is_empty()).map_or_else(|| errors.join("\n"), str::to_owned);
+        let errors: Vec<&str> = result["errors"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let words = result["result"]
+            .as_str()
+            .filter(|it| !it.is_empty())
+            .map_or_else(|| errors.join("\n"), str::to_owned);
         let subtype = result["subtype"].as_str().unwrap_or_default();
-        let aborted = result["terminal_reason"].as_str().is_some_and(|it| it.starts_with("aborted"));
+        let aborted = result["terminal_reason"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("aborted"));
         let stop = match subtype {
-            _ if turn.is_cancelled && result["is_error"] == true => {
-                Err(ProgramFailure::new(FailureClass::Cancelled, "The turn was cancelled."))
-            }
-            "error_during_execution" if aborted => Err(ProgramFailure::new(FailureClass::Cancelled, "The turn was cancelled.")),
+            _ if turn.is_cancelled && result["is_error"] == true => Err(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
+            "error_during_execution" if aborted => Err(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
             "error_max_turns" | "error_max_budget_usd" => Ok(StopReason::MaxTurns),
             "success" if result["is_error"] != true => match result["stop_reason"].as_str() {
                 Some("max_tokens") => Ok(StopReason::MaxTokens),
@@ -293,18 +372,29 @@ impl ClaudeDriver {
             _ => {
                 let data = json!({ "errorKind": turn.error_kind, "limit": turn.limit_reset });
                 let status = result["api_error_status"].as_i64();
-                Err(ProgramFailure::classify(if words.is_empty() { subtype } else { &words }, status, &data, at))
+                Err(ProgramFailure::classify(
+                    if words.is_empty() { subtype } else { &words },
+                    status,
+                    &data,
+                    at,
+                ))
             }
         };
         if !running {
             // The program could not begin, because the session to resume does not exist.
             let why = shorten(&words, 500);
-            self.start_failure = stop.err().or_else(|| Some(ProgramFailure::new(FailureClass::Crashed, why)));
+            self.start_failure = stop
+                .err()
+                .or_else(|| Some(ProgramFailure::new(FailureClass::Crashed, why)));
             return said;
         }
         match stop {
             Ok(stop) => {
-                said.push(AgentEvent::TurnEnded { stop, class: None, detail: words });
+                said.push(AgentEvent::TurnEnded {
+                    stop,
+                    class: None,
+                    detail: words,
+                });
                 self.last_turn_failure = Some(None);
             }
             Err(trouble) => {
@@ -316,11 +406,15 @@ impl ClaudeDriver {
     }
 
     /// Takes the usage from the result. `modelUsage` and the cost are cumulative over the session,
-    /// also over a resumed one. The field `read_usage` covers only the turn and not the helpers, so it
-    /// is ignored.
+    /// also over a resumed one. The field `read_usage` covers only the turn and not the helpers, so
+    /// it is ignored.
     fn count_usage(&mut self, result: &Value) -> Vec<AgentEvent> {
         let mut total = Usage::default();
-        for model in result["modelUsage"].as_object().into_iter().flat_map(|it| it.values()) {
+        for model in result["modelUsage"]
+            .as_object()
+            .into_iter()
+            .flat_map(|it| it.values())
+        {
             let count = |name: &str| model[name].as_u64().unwrap_or(0);
             total = total.plus(&Usage {
                 input: count("inputTokens"),
@@ -329,16 +423,23 @@ impl ClaudeDriver {
                 output: count("outputTokens"),
                 micro_usd: None,
             });
-            self.context_size = model["contextWindow"].as_u64().filter(|it| *it > 0).or(self.context_size);
+            self.context_size = model["contextWindow"]
+                .as_u64()
+                .filter(|it| *it > 0)
+                .or(self.context_size);
         }
-        let cost = result["total_cost_usd"].as_f64().map(|it| to_count(it * 1e6));
+        let cost = result["total_cost_usd"]
+            .as_f64()
+            .map(|it| to_count(it * 1e6));
         total.micro_usd = cost.filter(|it| *it > 0);
         self.usage_total.raise_to(total).into_iter().collect()
     }
 
     fn control_request(&self, request: Value) -> InputAction {
         let id = format!("regatta-{}", self.sent_controls);
-        InputAction::Line(json!({ "type": "control_request", "request_id": id, "request": request }).to_string())
+        InputAction::Line(
+            json!({ "type": "control_request", "request_id": id, "request": request }).to_string(),
+        )
     }
 }
 
@@ -353,20 +454,31 @@ fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
             json!({ "behavior": "deny", "message": "The turn was cancelled.", "interrupt": true })
         }
         (_, RequestAnswer::Deny { reason: words }) => {
-            let words = words.as_deref().unwrap_or("Not allowed. Find another way, or say why there is none.");
+            let words = words
+                .as_deref()
+                .unwrap_or("Not allowed. Find another way, or say why there is none.");
             json!({ "behavior": "deny", "message": words })
         }
         (AnswerFormat::Questions(questions, form), RequestAnswer::Text { text }) => {
             let form = fill_form(form, text);
             let mut answers = serde_json::Map::new();
             for (nth, question) in questions.as_array().into_iter().flatten().enumerate() {
-                let (name, question) = (format!("q{}", nth + 1), question["question"].as_str().unwrap_or_default());
-                let given = form[&name].as_str().or_else(|| form[question].as_str()).unwrap_or(text);
+                let (name, question) = (
+                    format!("q{}", nth + 1),
+                    question["question"].as_str().unwrap_or_default(),
+                );
+                let given = form[&name]
+                    .as_str()
+                    .or_else(|| form[question].as_str())
+                    .unwrap_or(text);
                 answers.insert(question.to_owned(), json!(given));
             }
             json!({ "behavior": "allow", "updatedInput": { "questions": questions, "answers": answers } })
         }
-        (AnswerFormat::Permission | AnswerFormat::Questions(..), RequestAnswer::Allow | RequestAnswer::Text { .. }) => {
+        (
+            AnswerFormat::Permission | AnswerFormat::Questions(..),
+            RequestAnswer::Allow | RequestAnswer::Text { .. },
+        ) => {
             json!({ "behavior": "allow", "updatedInput": {} })
         }
     }
@@ -378,23 +490,38 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let words = |it: &Value| it["question"].as_str().unwrap_or_default().to_owned();
     let labels = |it: &Value| -> Vec<String> {
         let options = it["options"].as_array().into_iter().flatten();
-        options.filter_map(|it| it["label"].as_str()).map(str::to_owned).collect()
+        options
+            .filter_map(|it| it["label"].as_str())
+            .map(str::to_owned)
+            .collect()
     };
     let mut fields = serde_json::Map::new();
     for (nth, question) in all.iter().enumerate() {
         // Other answers than the labels are allowed, so the labels are examples and not an
         // enumeration.
-        let field = json!({ "type": "string", "title": words(question), "examples": labels(question) });
+        let field =
+            json!({ "type": "string", "title": words(question), "examples": labels(question) });
         fields.insert(format!("q{}", nth + 1), field);
     }
     let required: Vec<String> = (1..=all.len()).map(|it| format!("q{it}")).collect();
     let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = all.iter().map(|it| words(it)).collect::<Vec<_>>().join("\n");
+    let text = all
+        .iter()
+        .map(|it| words(it))
+        .collect::<Vec<_>>()
+        .join("\n");
     let (choices, schema) = match all.as_slice() {
         [one] => (labels(one), None),
         _ => (vec![], Some(form.to_string())),
     };
-    (AnswerFormat::Questions(list.clone(), form), RequestContent::Question { text, choices, schema })
+    (
+        AnswerFormat::Questions(list.clone(), form),
+        RequestContent::Question {
+            text,
+            choices,
+            schema,
+        },
+    )
 }
 
 fn read_tool_call(id: &str, name: &str, input: &Value) -> ToolCall {
@@ -408,10 +535,22 @@ fn read_tool_call(id: &str, name: &str, input: &Value) -> ToolCall {
         "EnterPlanMode" | "ExitPlanMode" => ToolKind::SwitchMode,
         _ => ToolKind::Other,
     };
-    let mut tool = ToolCall { id: id.to_owned(), kind, status: ToolStatus::InProgress, ..ToolCall::default() };
+    let mut tool = ToolCall {
+        id: id.to_owned(),
+        kind,
+        status: ToolStatus::InProgress,
+        ..ToolCall::default()
+    };
     read_input(&mut tool, input);
-    let about = tool.command.as_ref().or(tool.urls.first()).or(tool.paths.first());
-    tool.title = shorten(&about.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")), 500);
+    let about = tool
+        .command
+        .as_ref()
+        .or(tool.urls.first())
+        .or(tool.paths.first());
+    tool.title = shorten(
+        &about.map_or_else(|| name.to_owned(), |object| format!("{name}: {object}")),
+        500,
+    );
     tool
 }
 
@@ -420,7 +559,9 @@ fn read_plan(todos: &Value) -> AgentEvent {
         text: it["content"].as_str().unwrap_or_default().to_owned(),
         status: serde_json::from_value(it["status"].clone()).unwrap_or_default(),
     });
-    AgentEvent::Plan { entries: entries.collect() }
+    AgentEvent::Plan {
+        entries: entries.collect(),
+    }
 }
 
 fn read_usage(of: &Value) -> Usage {
@@ -438,7 +579,9 @@ fn on_system_message(message: &Value) -> Vec<AgentEvent> {
     let text = match message["subtype"].as_str().unwrap_or_default() {
         "api_retry" => format!(
             "The model did not answer ({}); retry {} of {} in {:.0} s.",
-            message["error_status"].as_i64().map_or_else(|| "no connection".to_owned(), |it| it.to_string()),
+            message["error_status"]
+                .as_i64()
+                .map_or_else(|| "no connection".to_owned(), |it| it.to_string()),
             message["attempt"].as_u64().unwrap_or(0),
             message["max_retries"].as_u64().unwrap_or(0),
             message["retry_delay_ms"].as_f64().unwrap_or(0.0) / 1000.0,
@@ -472,23 +615,34 @@ impl Driver for ClaudeDriver {
         if let Some((what, id)) = self.requests_to_refuse.first() {
             let error = format!("Regatta does not offer {what}.");
             let response = json!({ "subtype": "error", "request_id": id, "error": error });
-            return Some(InputAction::Line(json!({ "type": "control_response", "response": response }).to_string()));
+            return Some(InputAction::Line(
+                json!({ "type": "control_response", "response": response }).to_string(),
+            ));
         }
         if self.is_session_open && wishes.cancels > self.sent_cancels {
             return Some(self.control_request(json!({ "subtype": "interrupt" })));
         }
         if let Some((open, wished)) = self.open_requests.next_answerable(wishes) {
-            return Some(control_response(&open.id, format_answer(&open.format, &wished)));
+            return Some(control_response(
+                &open.id,
+                format_answer(&open.format, &wished),
+            ));
         }
         if self.turn.is_some() {
             return None;
         }
-        let prompt = usize::try_from(self.sent_prompts).ok().and_then(|it| wishes.prompts.get(it)).filter(|_| !wishes.should_hold_prompts);
+        let prompt = usize::try_from(self.sent_prompts)
+            .ok()
+            .and_then(|it| wishes.prompts.get(it))
+            .filter(|_| !wishes.should_hold_prompts);
         match prompt {
             None if wishes.should_close_input => Some(InputAction::Close),
-            _ if !self.has_sent_initialize => Some(self.control_request(json!({ "subtype": "initialize" }))),
+            _ if !self.has_sent_initialize => {
+                Some(self.control_request(json!({ "subtype": "initialize" })))
+            }
             Some(prompt) if self.is_session_open => {
-                let message = json!({ "role": "user", "content": [{ "type": "text", "text": prompt }] });
+                let message =
+                    json!({ "role": "user", "content": [{ "type": "text", "text": prompt }] });
                 let line = json!({ "type": "user", "message": message, "parent_tool_use_id": null, "session_id": "" });
                 Some(InputAction::Line(line.to_string()))
             }

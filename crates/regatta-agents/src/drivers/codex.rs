@@ -4,15 +4,17 @@
 //! Its usage is cumulative over the thread, also over a resumed one, and its input includes cached
 //! input.
 
-use regatta_core::agent_protocol::{FailureClass, PlanEntry, AgentEvent, StopReason, ToolCall, ToolKind, ToolStatus, Usage};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
+};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::Value;
 
 use super::DriverSetup;
-use super::common::{ConversationProgress, UsageTotal, TextTail, unreadable_line_notice};
-use super::input::{read_input, cut_to_limit};
+use super::common::{ConversationProgress, TextTail, UsageTotal, unreadable_line_notice};
 use super::error_class::{ProgramFailure, shorten};
-use crate::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use super::input::{cut_to_limit, read_input};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 /// The maximum length of a tool's output that is kept, in characters.
 pub(super) const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
@@ -55,7 +57,10 @@ impl CodexExecDriver {
                 let session = event["thread_id"].as_str().map(str::to_owned);
                 self.is_thread_open = true;
                 self.usage_total.session.clone_from(&session);
-                vec![AgentEvent::Started { session, model: None }]
+                vec![AgentEvent::Started {
+                    session,
+                    model: None,
+                }]
             }
             "turn.started" => {
                 self.is_turn_running = true;
@@ -68,14 +73,24 @@ impl CodexExecDriver {
             "turn.completed" => {
                 self.is_turn_running = false;
                 self.last_turn_failure = Some(None);
-                let mut said: Vec<AgentEvent> = self.usage_total.raise_to(read_usage(&event["usage"], &SNAKE_CASE_NAMES)).into_iter().collect();
+                let mut said: Vec<AgentEvent> = self
+                    .usage_total
+                    .raise_to(read_usage(&event["usage"], &SNAKE_CASE_NAMES))
+                    .into_iter()
+                    .collect();
                 let detail = self.answer.text().to_owned();
-                said.push(AgentEvent::TurnEnded { stop: StopReason::EndTurn, class: None, detail });
+                said.push(AgentEvent::TurnEnded {
+                    stop: StopReason::EndTurn,
+                    class: None,
+                    detail,
+                });
                 said
             }
             "turn.failed" => {
                 self.is_turn_running = false;
-                let words = event["error"]["message"].as_str().unwrap_or("The turn failed.");
+                let words = event["error"]["message"]
+                    .as_str()
+                    .unwrap_or("The turn failed.");
                 let trouble = ProgramFailure::classify(words, None, &event["error"], at);
                 let said = trouble.turn_end_events();
                 self.last_turn_failure = Some(Some(trouble));
@@ -101,14 +116,26 @@ impl CodexExecDriver {
             }
             "reasoning" if done => vec![AgentEvent::Thought { text: text() }],
             "todo_list" => {
-                let entries = item["items"].as_array().into_iter().flatten().map(|it| PlanEntry {
-                    text: it["text"].as_str().unwrap_or_default().to_owned(),
-                    status: if it["completed"] == true { ToolStatus::Completed } else { ToolStatus::Pending },
-                });
-                vec![AgentEvent::Plan { entries: entries.collect() }]
+                let entries = item["items"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .map(|it| PlanEntry {
+                        text: it["text"].as_str().unwrap_or_default().to_owned(),
+                        status: if it["completed"] == true {
+                            ToolStatus::Completed
+                        } else {
+                            ToolStatus::Pending
+                        },
+                    });
+                vec![AgentEvent::Plan {
+                    entries: entries.collect(),
+                }]
             }
             "error" if done => {
-                vec![AgentEvent::Notice { text: item["message"].as_str().unwrap_or_default().to_owned() }]
+                vec![AgentEvent::Notice {
+                    text: item["message"].as_str().unwrap_or_default().to_owned(),
+                }]
             }
             "command_execution" | "file_change" | "mcp_tool_call" | "web_search" => {
                 vec![AgentEvent::Tool(read_tool_call(item, "aggregated_output"))]
@@ -120,8 +147,18 @@ impl CodexExecDriver {
 
 /// The field names of the counts, which differ between the two streams.
 pub(super) struct UsageFieldNames(&'static str, &'static str, &'static str, &'static str);
-const SNAKE_CASE_NAMES: UsageFieldNames = UsageFieldNames("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens");
-pub(super) const CAMEL_CASE_NAMES: UsageFieldNames = UsageFieldNames("inputTokens", "cachedInputTokens", "cacheWriteInputTokens", "outputTokens");
+const SNAKE_CASE_NAMES: UsageFieldNames = UsageFieldNames(
+    "input_tokens",
+    "cached_input_tokens",
+    "cache_write_input_tokens",
+    "output_tokens",
+);
+pub(super) const CAMEL_CASE_NAMES: UsageFieldNames = UsageFieldNames(
+    "inputTokens",
+    "cachedInputTokens",
+    "cacheWriteInputTokens",
+    "outputTokens",
+);
 
 /// Reads the usage. Codex includes cached and cache-written tokens in its input; here each token is
 /// counted once.
@@ -140,12 +177,29 @@ pub(super) fn read_usage(of: &Value, names: &UsageFieldNames) -> Usage {
 /// Removes the shell that Codex puts around a command, so that rules for commands match. A command
 /// that is not clearly a single quoted script stays unchanged.
 pub(super) fn unwrap_shell(command: &str) -> &str {
-    let shells =
-        ["/bin/bash -lc ", "/usr/bin/bash -lc ", "bash -lc ", "/bin/sh -c ", "/bin/zsh -lc ", "/usr/bin/zsh -lc "];
-    let script = shells.iter().find_map(|it| command.strip_prefix(it)).unwrap_or(command);
-    match script.strip_prefix('\'').and_then(|it| it.strip_suffix('\'')) {
+    let shells = [
+        "/bin/bash -lc ",
+        "/usr/bin/bash -lc ",
+        "bash -lc ",
+        "/bin/sh -c ",
+        "/bin/zsh -lc ",
+        "/usr/bin/zsh -lc ",
+    ];
+    let script = shells
+        .iter()
+        .find_map(|it| command.strip_prefix(it))
+        .unwrap_or(command);
+    match script
+        .strip_prefix('\'')
+        .and_then(|it| it.strip_suffix('\''))
+    {
         Some(inner) if !inner.contains('\'') => inner,
-        _ if script.chars().all(|it| it.is_alphanumeric() || "-_./".contains(it)) => script,
+        _ if script
+            .chars()
+            .all(|it| it.is_alphanumeric() || "-_./".contains(it)) =>
+        {
+            script
+        }
         _ => command,
     }
 }
@@ -160,15 +214,26 @@ pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
         _ => ToolStatus::InProgress,
     };
     let changes = item["changes"].as_array().into_iter().flatten();
-    let paths: Vec<String> = changes.filter_map(|it| it["path"].as_str()).map(str::to_owned).collect();
-    let mut tool = ToolCall { id: word("id"), status, paths, ..ToolCall::default() };
+    let paths: Vec<String> = changes
+        .filter_map(|it| it["path"].as_str())
+        .map(str::to_owned)
+        .collect();
+    let mut tool = ToolCall {
+        id: word("id"),
+        status,
+        paths,
+        ..ToolCall::default()
+    };
     match kind.as_str() {
         "command_execution" | "commandExecution" => {
             let command = unwrap_shell(item["command"].as_str().unwrap_or_default());
             tool.kind = ToolKind::Execute;
             (tool.command, tool.is_cut) = cut_to_limit(command);
             tool.title = shorten(command, 500);
-            tool.output = item[output].as_str().filter(|it| !it.is_empty()).map(|it| shorten(it, MAX_TOOL_OUTPUT_CHARS));
+            tool.output = item[output]
+                .as_str()
+                .filter(|it| !it.is_empty())
+                .map(|it| shorten(it, MAX_TOOL_OUTPUT_CHARS));
         }
         "file_change" | "fileChange" => {
             tool.kind = ToolKind::Edit;
@@ -228,7 +293,9 @@ impl Driver for CodexExecDriver {
         };
         let mut judged = course.assess_exit(exit);
         // In the middle of a turn the last error is the most likely reason.
-        if let (Some(FailureClass::Crashed), Some(words), Exit::Code(_)) = (judged.class, &self.last_error, exit) {
+        if let (Some(FailureClass::Crashed), Some(words), Exit::Code(_)) =
+            (judged.class, &self.last_error, exit)
+        {
             let trouble = ProgramFailure::classify(words, None, &Value::Null, 0);
             judged.class = Some(trouble.class);
             judged.detail = format!("{} {}", judged.detail, trouble.detail);
@@ -245,9 +312,18 @@ mod tests {
     use serde_json::json;
 
     fn started_codex() -> DriverHarness {
-        let mut stage = DriverHarness::new(setup(Runtime::Codex { argv: vec!["codex".to_owned()], app_server: false }));
+        let mut stage = DriverHarness::new(setup(Runtime::Codex {
+            argv: vec!["codex".to_owned()],
+            app_server: false,
+        }));
         stage.update_input(|it| it.prompts = vec!["Do it.\nAll of it.".to_owned()]);
-        assert_eq!(stage.send_inputs(), vec![InputAction::Line("Do it.\nAll of it.".to_owned()), InputAction::Close]);
+        assert_eq!(
+            stage.send_inputs(),
+            vec![
+                InputAction::Line("Do it.\nAll of it.".to_owned()),
+                InputAction::Close
+            ]
+        );
         stage.output(json!({ "type": "thread.started", "thread_id": "t-1" }));
         stage.output(json!({ "type": "turn.started" }));
         stage
@@ -267,11 +343,24 @@ mod tests {
             .output(json!({ "type": "item.completed", "item": { "id": "i3", "type": "agent_message", "text": "Done." } }));
         stage.output(json!({ "type": "turn.completed", "usage":
             { "input_tokens": 2400, "cached_input_tokens": 2000, "cache_write_input_tokens": 0, "output_tokens": 30 } }));
-        let usage = Usage { input: 400, cached_input: 2000, cache_write: 0, output: 30, micro_usd: None };
-        assert!(stage.events.contains(&AgentEvent::Usage { session: Some("t-1".to_owned()), usage }));
+        let usage = Usage {
+            input: 400,
+            cached_input: 2000,
+            cache_write: 0,
+            output: 30,
+            micro_usd: None,
+        };
+        assert!(stage.events.contains(&AgentEvent::Usage {
+            session: Some("t-1".to_owned()),
+            usage
+        }));
         let judged = stage.assess_exit(&Exit::Code(0));
         assert_eq!((judged.class, judged.detail.as_str()), (None, "Done."));
-        let tools = stage.events.iter().filter(|it| matches!(it, AgentEvent::Tool(_))).count();
+        let tools = stage
+            .events
+            .iter()
+            .filter(|it| matches!(it, AgentEvent::Tool(_)))
+            .count();
         assert_eq!(tools, 3);
         stage.check_replay();
     }
@@ -284,7 +373,10 @@ mod tests {
             ("ls -l", "ls -l"),
             ("/bin/bash -lc 'a' 'b'", "/bin/bash -lc 'a' 'b'"),
             ("/bin/bash -lc \"echo it's\"", "/bin/bash -lc \"echo it's\""),
-            ("/bin/bash -lc 'a' ; rm -rf '/'", "/bin/bash -lc 'a' ; rm -rf '/'"),
+            (
+                "/bin/bash -lc 'a' ; rm -rf '/'",
+                "/bin/bash -lc 'a' ; rm -rf '/'",
+            ),
         ] {
             assert_eq!(unwrap_shell(command), plain);
         }
@@ -293,13 +385,25 @@ mod tests {
     #[test]
     fn failed_turn_and_early_end_have_their_class() {
         let mut failed = started_codex();
-        failed.output(json!({ "type": "turn.failed", "error": { "message": "exceeded retry limit, last status: 529" } }));
-        assert_eq!(failed.assess_exit(&Exit::Code(1)).class, Some(FailureClass::Overloaded));
+        failed.output(
+            json!({ "type": "turn.failed", "error": { "message": "exceeded retry limit, \
+            last status: 529" } }),
+        );
+        assert_eq!(
+            failed.assess_exit(&Exit::Code(1)).class,
+            Some(FailureClass::Overloaded)
+        );
         failed.check_replay();
         let mut early = started_codex();
         early.output(json!({ "type": "error", "message": "unexpected status 401 Unauthorized" }));
-        assert_eq!(early.assess_exit(&Exit::Code(1)).class, Some(FailureClass::Auth));
-        assert_eq!(early.assess_exit(&Exit::Signal(9)).class, Some(FailureClass::Crashed));
+        assert_eq!(
+            early.assess_exit(&Exit::Code(1)).class,
+            Some(FailureClass::Auth)
+        );
+        assert_eq!(
+            early.assess_exit(&Exit::Signal(9)).class,
+            Some(FailureClass::Crashed)
+        );
         early.check_replay();
     }
 }

@@ -8,20 +8,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_core::agent_protocol::{
-    RequestAnswer, AgentRequest, PermissionOption, FailureClass, PermissionOptionKind, PlanEntry, AgentEvent, StopReason, ToolCall, ToolKind, ToolStatus, RequestContent,
+    AgentEvent, AgentRequest, FailureClass, PermissionOption, PermissionOptionKind, PlanEntry,
+    RequestAnswer, RequestContent, StopReason, ToolCall, ToolKind, ToolStatus,
 };
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
 use super::DriverSetup;
 use super::acp::fill_form;
-use super::codex::{CAMEL_CASE_NAMES, read_tool_call, unwrap_shell, read_usage};
-use super::common::{OpenRequests, ConversationProgress, UsageTotal, TextTail, choose_option, unreadable_line_notice};
-use super::input::{push_unique, cut_to_limit};
-use super::rpc::{RpcDialect, RpcError, RpcMessage, METHOD_NOT_FOUND, parse_message};
+use super::codex::{CAMEL_CASE_NAMES, read_tool_call, read_usage, unwrap_shell};
 use super::command_line::codex_mode;
+use super::common::{
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, choose_option, unreadable_line_notice,
+};
 use super::error_class::{ProgramFailure, limit_reset_time};
-use crate::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use super::input::{cut_to_limit, push_unique};
+use super::rpc::{METHOD_NOT_FOUND, RpcDialect, RpcError, RpcMessage, parse_message};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 const DIALECT: RpcDialect = RpcDialect::WithoutVersion;
 
@@ -156,21 +159,34 @@ impl CodexServerDriver {
         }
     }
 
-    fn on_response(&mut self, id: &Value, outcome: Result<Value, RpcError>, at: u64) -> Vec<AgentEvent> {
-        let Some(sent) = id.as_u64().and_then(|it| self.unanswered.remove(&it)) else { return vec![] };
+    fn on_response(
+        &mut self,
+        id: &Value,
+        outcome: Result<Value, RpcError>,
+        at: u64,
+    ) -> Vec<AgentEvent> {
+        let Some(sent) = id.as_u64().and_then(|it| self.unanswered.remove(&it)) else {
+            return vec![];
+        };
         match (sent, outcome) {
             (SentRequest::Initialize, Ok(_)) => {
                 self.is_initialized = true;
                 vec![]
             }
-            (SentRequest::StartThread | SentRequest::ResumeThread, Ok(result)) => self.on_thread_opened(sent, &result),
+            (SentRequest::StartThread | SentRequest::ResumeThread, Ok(result)) => {
+                self.on_thread_opened(sent, &result)
+            }
             (SentRequest::ResumeThread, Err(fault)) => {
                 self.needs_new_thread = true;
-                let text = format!("The thread could not be resumed ({}), so a new one is opened.", fault.full_text());
+                let text = format!(
+                    "The thread could not be resumed ({}), so a new one is opened.",
+                    fault.full_text()
+                );
                 vec![AgentEvent::Notice { text }]
             }
             (SentRequest::Initialize | SentRequest::StartThread, Err(fault)) => {
-                let trouble = ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
+                let trouble =
+                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
                 let text = format!("No session: {}", trouble.detail);
                 self.start_failure = Some(trouble);
                 vec![AgentEvent::Notice { text }]
@@ -180,7 +196,8 @@ impl CodexServerDriver {
                 vec![]
             }
             (SentRequest::StartTurn, Err(fault)) => {
-                let trouble = ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
+                let trouble =
+                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
                 self.end_turn(Err(trouble))
             }
             (SentRequest::Interrupt, _) => vec![],
@@ -189,7 +206,10 @@ impl CodexServerDriver {
 
     fn on_thread_opened(&mut self, sent: SentRequest, result: &Value) -> Vec<AgentEvent> {
         let Some(thread) = result["thread"]["id"].as_str() else {
-            self.start_failure = Some(ProgramFailure::new(FailureClass::Crashed, "The program opened a thread without an id."));
+            self.start_failure = Some(ProgramFailure::new(
+                FailureClass::Crashed,
+                "The program opened a thread without an id.",
+            ));
             return vec![];
         };
         if sent == SentRequest::StartThread {
@@ -197,7 +217,10 @@ impl CodexServerDriver {
         }
         self.usage_total.session = Some(thread.to_owned());
         self.thread_id = Some(thread.to_owned());
-        vec![AgentEvent::Started { session: self.thread_id.clone(), model: result["model"].as_str().map(str::to_owned) }]
+        vec![AgentEvent::Started {
+            session: self.thread_id.clone(),
+            model: result["model"].as_str().map(str::to_owned),
+        }]
     }
 
     fn set_turn_id(&mut self, id: &Value) {
@@ -210,7 +233,8 @@ impl CodexServerDriver {
     fn on_notification(&mut self, method: &str, params: &Value, at: u64) -> Vec<AgentEvent> {
         // Helpers have their own threads. Their work is part of the turn, but the ends of their
         // turns are not.
-        if matches!((&self.thread_id, params["threadId"].as_str()), (Some(ours), Some(its)) if ours != its) {
+        if matches!((&self.thread_id, params["threadId"].as_str()), (Some(ours), Some(its)) if ours != its)
+        {
             return vec![];
         }
         let text = |name: &str| params[name].as_str().unwrap_or_default().to_owned();
@@ -222,17 +246,30 @@ impl CodexServerDriver {
             "turn/completed" => self.on_turn_completed(&params["turn"], at),
             "item/agentMessage/delta" => {
                 self.reported_messages.insert(text("itemId"));
-                vec![AgentEvent::Message { text: text("delta") }]
+                vec![AgentEvent::Message {
+                    text: text("delta"),
+                }]
             }
             "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" => {
-                vec![AgentEvent::Thought { text: text("delta") }]
+                vec![AgentEvent::Thought {
+                    text: text("delta"),
+                }]
             }
-            "item/started" | "item/completed" => self.on_item(&params["item"], method == "item/completed"),
+            "item/started" | "item/completed" => {
+                self.on_item(&params["item"], method == "item/completed")
+            }
             "turn/plan/updated" => vec![read_plan(&params["plan"])],
             "thread/tokenUsage/updated" => {
                 let used = &params["tokenUsage"];
-                let mut said: Vec<AgentEvent> = self.usage_total.raise_to(read_usage(&used["total"], &CAMEL_CASE_NAMES)).into_iter().collect();
-                let filled = (used["last"]["totalTokens"].as_u64(), used["modelContextWindow"].as_u64());
+                let mut said: Vec<AgentEvent> = self
+                    .usage_total
+                    .raise_to(read_usage(&used["total"], &CAMEL_CASE_NAMES))
+                    .into_iter()
+                    .collect();
+                let filled = (
+                    used["last"]["totalTokens"].as_u64(),
+                    used["modelContextWindow"].as_u64(),
+                );
                 if let (Some(used), Some(size @ 1..)) = filled {
                     said.push(AgentEvent::Context { used, size });
                 }
@@ -245,11 +282,21 @@ impl CodexServerDriver {
                 said.into_iter().collect()
             }
             "error" => {
-                vec![AgentEvent::Notice { text: params["error"]["message"].as_str().unwrap_or("An error.").to_owned() }]
+                vec![AgentEvent::Notice {
+                    text: params["error"]["message"]
+                        .as_str()
+                        .unwrap_or("An error.")
+                        .to_owned(),
+                }]
             }
             "warning" | "configWarning" | "deprecationNotice" | "guardianWarning" => {
-                let words = ["message", "summary"].iter().find_map(|it| params[*it].as_str()).unwrap_or(method);
-                vec![AgentEvent::Notice { text: words.to_owned() }]
+                let words = ["message", "summary"]
+                    .iter()
+                    .find_map(|it| params[*it].as_str())
+                    .unwrap_or(method);
+                vec![AgentEvent::Notice {
+                    text: words.to_owned(),
+                }]
             }
             _ => vec![],
         }
@@ -260,13 +307,18 @@ impl CodexServerDriver {
         if !limits["rateLimitReachedType"].is_string() {
             return vec![];
         }
-        vec![AgentEvent::Limited { deadline_unix_ms: self.limit_reset_time(at), detail: "The account's limit is exhausted.".to_owned() }]
+        vec![AgentEvent::Limited {
+            deadline_unix_ms: self.limit_reset_time(at),
+            detail: "The account's limit is exhausted.".to_owned(),
+        }]
     }
 
     /// Returns the time when the exhausted limit is reset.
     fn limit_reset_time(&self, at: u64) -> Option<u64> {
         let windows = ["primary", "secondary"].map(|it| &self.account_limits[it]);
-        let full = windows.iter().filter(|it| it["usedPercent"].as_i64().is_some_and(|it| it >= 100));
+        let full = windows
+            .iter()
+            .filter(|it| it["usedPercent"].as_i64().is_some_and(|it| it >= 100));
         full.filter_map(|it| limit_reset_time("", it, at)).max()
     }
 
@@ -276,8 +328,16 @@ impl CodexServerDriver {
             "agentMessage" if done => {
                 self.answer.clear();
                 self.answer.add(text);
-                let told = item["id"].as_str().is_some_and(|it| self.reported_messages.contains(it));
-                if told { vec![] } else { vec![AgentEvent::Message { text: text.to_owned() }] }
+                let told = item["id"]
+                    .as_str()
+                    .is_some_and(|it| self.reported_messages.contains(it));
+                if told {
+                    vec![]
+                } else {
+                    vec![AgentEvent::Message {
+                        text: text.to_owned(),
+                    }]
+                }
             }
             "commandExecution" | "fileChange" | "mcpToolCall" | "webSearch" => {
                 let tool = read_tool_call(item, "aggregatedOutput");
@@ -286,7 +346,9 @@ impl CodexServerDriver {
                 }
                 vec![AgentEvent::Tool(tool)]
             }
-            "contextCompaction" if done => vec![AgentEvent::Notice { text: "The program compacted its context.".to_owned() }],
+            "contextCompaction" if done => vec![AgentEvent::Notice {
+                text: "The program compacted its context.".to_owned(),
+            }],
             _ => vec![],
         }
     }
@@ -298,12 +360,17 @@ impl CodexServerDriver {
         let error = &turn["error"];
         let outcome = match turn["status"].as_str().unwrap_or_default() {
             "completed" => Ok(StopReason::EndTurn),
-            "interrupted" => Err(ProgramFailure::new(FailureClass::Cancelled, "The turn was cancelled.")),
+            "interrupted" => Err(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
             _ => {
                 let words = error["message"].as_str().unwrap_or("The turn failed.");
                 let mut trouble = ProgramFailure::classify(words, None, error, at);
                 if trouble.class == FailureClass::RateLimit {
-                    trouble.resets_at_unix_ms = trouble.resets_at_unix_ms.or_else(|| self.limit_reset_time(at));
+                    trouble.resets_at_unix_ms = trouble
+                        .resets_at_unix_ms
+                        .or_else(|| self.limit_reset_time(at));
                 }
                 Err(trouble)
             }
@@ -316,7 +383,11 @@ impl CodexServerDriver {
         let mut said = self.open_requests.cancel_all();
         match outcome {
             Ok(stop) => {
-                said.push(AgentEvent::TurnEnded { stop, class: None, detail: self.answer.text().to_owned() });
+                said.push(AgentEvent::TurnEnded {
+                    stop,
+                    class: None,
+                    detail: self.answer.text().to_owned(),
+                });
                 self.last_turn_failure = Some(None);
             }
             Err(trouble) => {
@@ -328,9 +399,14 @@ impl CodexServerDriver {
     }
 
     fn on_program_request(&mut self, id: Value, method: String, params: &Value) -> Vec<AgentEvent> {
-        let call = self.turn.as_ref().and_then(|turn| turn.tool_calls.get(params["itemId"].as_str()?));
+        let call = self
+            .turn
+            .as_ref()
+            .and_then(|turn| turn.tool_calls.get(params["itemId"].as_str()?));
         let known = match method.as_str() {
-            "item/commandExecution/requestApproval" => Some(read_approval(params, ToolKind::Execute, call)),
+            "item/commandExecution/requestApproval" => {
+                Some(read_approval(params, ToolKind::Execute, call))
+            }
             "item/fileChange/requestApproval" => Some(read_approval(params, ToolKind::Edit, call)),
             "item/permissions/requestApproval" => Some(read_permissions(params)),
             "item/tool/requestUserInput" => Some(question_form(&params["questions"])),
@@ -344,7 +420,14 @@ impl CodexServerDriver {
         };
         let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
         let key = self.open_requests.add(id, what, cancelled);
-        if cancelled { vec![] } else { vec![AgentEvent::RequestMade(AgentRequest { id: key, content: want })] }
+        if cancelled {
+            vec![]
+        } else {
+            vec![AgentEvent::RequestMade(AgentRequest {
+                id: key,
+                content: want,
+            })]
+        }
     }
 
     fn request(&self, method: &str, params: Value) -> InputAction {
@@ -360,7 +443,9 @@ impl CodexServerDriver {
             return Some(self.request("initialize", json!({ "clientInfo": info })));
         }
         if !self.has_sent_initialized {
-            return Some(InputAction::Line(DIALECT.notification("initialized", json!({}))));
+            return Some(InputAction::Line(
+                DIALECT.notification("initialized", json!({})),
+            ));
         }
         let profile = &self.setup.profile;
         let (approval, sandbox) = codex_mode(profile);
@@ -371,28 +456,52 @@ impl CodexServerDriver {
         if let Some(words) = &profile.system_prompt {
             params["developerInstructions"] = json!(words);
         }
-        Some(match self.setup.resume.as_ref().filter(|_| !self.needs_new_thread) {
-            Some(thread) => {
-                params["threadId"] = json!(thread);
-                params["excludeTurns"] = json!(true);
-                self.request("thread/resume", params)
-            }
-            None => self.request("thread/start", params),
-        })
+        Some(
+            match self
+                .setup
+                .resume
+                .as_ref()
+                .filter(|_| !self.needs_new_thread)
+            {
+                Some(thread) => {
+                    params["threadId"] = json!(thread);
+                    params["excludeTurns"] = json!(true);
+                    self.request("thread/resume", params)
+                }
+                None => self.request("thread/start", params),
+            },
+        )
     }
 }
 
 fn permission_options(list: &[(&str, PermissionOptionKind)]) -> Vec<PermissionOption> {
-    list.iter().map(|(id, kind)| PermissionOption { id: (*id).to_owned(), name: (*id).to_owned(), kind: *kind }).collect()
+    list.iter()
+        .map(|(id, kind)| PermissionOption {
+            id: (*id).to_owned(),
+            name: (*id).to_owned(),
+            kind: *kind,
+        })
+        .collect()
 }
 
 /// Reads a request to run a command or to change files. The files come from the call that was
 /// announced before.
-fn read_approval(params: &Value, kind: ToolKind, call: Option<&ToolCall>) -> (AnswerFormat, RequestContent) {
+fn read_approval(
+    params: &Value,
+    kind: ToolKind,
+    call: Option<&ToolCall>,
+) -> (AnswerFormat, RequestContent) {
     let word = |name: &str| params[name].as_str().map(str::to_owned);
-    let mut tool = ToolCall { id: word("itemId").unwrap_or_default(), kind, ..ToolCall::default() };
+    let mut tool = ToolCall {
+        id: word("itemId").unwrap_or_default(),
+        kind,
+        ..ToolCall::default()
+    };
     let announced = call.and_then(|call| call.command.clone());
-    let command = params["command"].as_str().map(|line| unwrap_shell(line).to_owned()).or(announced);
+    let command = params["command"]
+        .as_str()
+        .map(|line| unwrap_shell(line).to_owned())
+        .or(announced);
     if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
         (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
@@ -400,7 +509,10 @@ fn read_approval(params: &Value, kind: ToolKind, call: Option<&ToolCall>) -> (An
     let network = &params["networkApprovalContext"];
     if let Some(host) = network["host"].as_str() {
         tool.kind = ToolKind::Fetch;
-        tool.urls.push(format!("{}://{host}", network["protocol"].as_str().unwrap_or("https")));
+        tool.urls.push(format!(
+            "{}://{host}",
+            network["protocol"].as_str().unwrap_or("https")
+        ));
     }
     if kind == ToolKind::Edit {
         tool.paths = call.map(|call| call.paths.clone()).unwrap_or_default();
@@ -408,30 +520,51 @@ fn read_approval(params: &Value, kind: ToolKind, call: Option<&ToolCall>) -> (An
     if let Some(root) = params["grantRoot"].as_str() {
         push_unique(&mut tool.paths, root);
     }
-    let reason = word("reason").or_else(|| (kind == ToolKind::Edit).then(|| "change files".to_owned()));
-    tool.title = reason.or_else(|| tool.command.clone()).unwrap_or_else(|| "run a command".to_owned());
+    let reason =
+        word("reason").or_else(|| (kind == ToolKind::Edit).then(|| "change files".to_owned()));
+    tool.title = reason
+        .or_else(|| tool.command.clone())
+        .unwrap_or_else(|| "run a command".to_owned());
     let options = permission_options(&[
         ("accept", PermissionOptionKind::AllowOnce),
         ("acceptForSession", PermissionOptionKind::AllowAlways),
         ("decline", PermissionOptionKind::RejectOnce),
     ]);
-    (AnswerFormat::Approval(options.clone()), RequestContent::Permission { tool, options })
+    (
+        AnswerFormat::Approval(options.clone()),
+        RequestContent::Permission { tool, options },
+    )
 }
 
 /// Reads a request for more permissions, which is shown unchanged.
 fn read_permissions(params: &Value) -> (AnswerFormat, RequestContent) {
     let reason = params["reason"].as_str().unwrap_or("more permissions");
     let id = params["itemId"].as_str().unwrap_or_default().to_owned();
-    let mut tool = ToolCall { id, title: reason.to_owned(), kind: ToolKind::SwitchMode, ..ToolCall::default() };
+    let mut tool = ToolCall {
+        id,
+        title: reason.to_owned(),
+        kind: ToolKind::SwitchMode,
+        ..ToolCall::default()
+    };
     let asked = &params["permissions"];
     if asked.is_object() {
         (tool.arguments, tool.is_cut) = cut_to_limit(&asked.to_string());
     }
-    for path in ["read", "write"].iter().flat_map(|access| asked["fileSystem"][*access].as_array()).flatten() {
+    for path in ["read", "write"]
+        .iter()
+        .flat_map(|access| asked["fileSystem"][*access].as_array())
+        .flatten()
+    {
         push_unique(&mut tool.paths, path.as_str().unwrap_or_default());
     }
-    let options = permission_options(&[("grant", PermissionOptionKind::AllowOnce), ("decline", PermissionOptionKind::RejectOnce)]);
-    (AnswerFormat::Permissions(asked.clone()), RequestContent::Permission { tool, options })
+    let options = permission_options(&[
+        ("grant", PermissionOptionKind::AllowOnce),
+        ("decline", PermissionOptionKind::RejectOnce),
+    ]);
+    (
+        AnswerFormat::Permissions(asked.clone()),
+        RequestContent::Permission { tool, options },
+    )
 }
 
 /// Builds a form of the questions with one field each, under the question's own id.
@@ -440,7 +573,10 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let word = |it: &Value, name: &str| it[name].as_str().unwrap_or_default().to_owned();
     let labels = |it: &Value| -> Vec<String> {
         let options = it["options"].as_array().into_iter().flatten();
-        options.filter_map(|it| it["label"].as_str()).map(str::to_owned).collect()
+        options
+            .filter_map(|it| it["label"].as_str())
+            .map(str::to_owned)
+            .collect()
     };
     let mut fields = serde_json::Map::new();
     for question in &all {
@@ -449,23 +585,43 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     }
     let required: Vec<String> = all.iter().map(|it| word(it, "id")).collect();
     let form = json!({ "type": "object", "properties": fields, "required": required });
-    let text = all.iter().map(|it| word(it, "question")).collect::<Vec<_>>().join("\n");
+    let text = all
+        .iter()
+        .map(|it| word(it, "question"))
+        .collect::<Vec<_>>()
+        .join("\n");
     let (choices, schema) = match all.as_slice() {
         [one] => (labels(one), None),
         _ => (vec![], Some(form.to_string())),
     };
-    (AnswerFormat::Questions(list.clone(), form), RequestContent::Question { text, choices, schema })
+    (
+        AnswerFormat::Questions(list.clone(), form),
+        RequestContent::Question {
+            text,
+            choices,
+            schema,
+        },
+    )
 }
 
 /// Reads a question that an MCP server asks through Codex.
 fn read_form(params: &Value) -> (AnswerFormat, RequestContent) {
     let server = params["serverName"].as_str().unwrap_or("an MCP server");
     let message = params["message"].as_str().unwrap_or_default();
-    let url = params["url"].as_str().map_or_else(String::new, |it| format!("\n{it}"));
+    let url = params["url"]
+        .as_str()
+        .map_or_else(String::new, |it| format!("\n{it}"));
     let schema = params["requestedSchema"].clone();
     let words = schema.is_object().then(|| schema.to_string());
     let text = format!("{server}: {message}{url}");
-    (AnswerFormat::Form(schema), RequestContent::Question { text, choices: vec![], schema: words })
+    (
+        AnswerFormat::Form(schema),
+        RequestContent::Question {
+            text,
+            choices: vec![],
+            schema: words,
+        },
+    )
 }
 
 fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
@@ -475,25 +631,40 @@ fn format_answer(what: &AnswerFormat, answer: &RequestAnswer) -> Value {
             None => json!({ "decision": "cancel" }),
         },
         AnswerFormat::Permissions(asked) => match answer {
-            RequestAnswer::Allow | RequestAnswer::Text { .. } => json!({ "permissions": asked, "scope": "turn" }),
+            RequestAnswer::Allow | RequestAnswer::Text { .. } => {
+                json!({ "permissions": asked, "scope": "turn" })
+            }
             RequestAnswer::Deny { .. } | RequestAnswer::Cancelled => json!({ "permissions": {} }),
         },
         AnswerFormat::Questions(questions, form) => {
             let text = match answer {
                 RequestAnswer::Text { text } => text.as_str(),
-                RequestAnswer::Deny { reason: Some(words) } => words.as_str(),
+                RequestAnswer::Deny {
+                    reason: Some(words),
+                } => words.as_str(),
                 _ => "",
             };
             let form = fill_form(form, text);
             let mut answers = serde_json::Map::new();
-            for id in questions.as_array().into_iter().flatten().filter_map(|it| it["id"].as_str()) {
-                let given: Vec<&str> = form[id].as_str().into_iter().filter(|it| !it.is_empty()).collect();
+            for id in questions
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|it| it["id"].as_str())
+            {
+                let given: Vec<&str> = form[id]
+                    .as_str()
+                    .into_iter()
+                    .filter(|it| !it.is_empty())
+                    .collect();
                 answers.insert(id.to_owned(), json!({ "answers": given }));
             }
             json!({ "answers": answers })
         }
         AnswerFormat::Form(schema) => match answer {
-            RequestAnswer::Text { text } => json!({ "action": "accept", "content": fill_form(schema, text) }),
+            RequestAnswer::Text { text } => {
+                json!({ "action": "accept", "content": fill_form(schema, text) })
+            }
             RequestAnswer::Allow => json!({ "action": "accept", "content": {} }),
             RequestAnswer::Deny { .. } => json!({ "action": "decline" }),
             RequestAnswer::Cancelled => json!({ "action": "cancel" }),
@@ -510,7 +681,9 @@ fn read_plan(steps: &Value) -> AgentEvent {
             _ => ToolStatus::Pending,
         },
     });
-    AgentEvent::Plan { entries: entries.collect() }
+    AgentEvent::Plan {
+        entries: entries.collect(),
+    }
 }
 
 impl Driver for CodexServerDriver {
@@ -522,9 +695,15 @@ impl Driver for CodexServerDriver {
                 vec![]
             }
             JournalStream::Out => match parse_message(&record.line) {
-                Some(RpcMessage::Answer { id, outcome }) => self.on_response(&id, outcome, record.written_unix_ms),
-                Some(RpcMessage::Request { id, method, params }) => self.on_program_request(id, method, &params),
-                Some(RpcMessage::Notification { method, params }) => self.on_notification(&method, &params, record.written_unix_ms),
+                Some(RpcMessage::Answer { id, outcome }) => {
+                    self.on_response(&id, outcome, record.written_unix_ms)
+                }
+                Some(RpcMessage::Request { id, method, params }) => {
+                    self.on_program_request(id, method, &params)
+                }
+                Some(RpcMessage::Notification { method, params }) => {
+                    self.on_notification(&method, &params, record.written_unix_ms)
+                }
                 None => {
                     self.errors.add_line(&record.line);
                     vec![unreadable_line_notice(&record.line)]
@@ -539,7 +718,11 @@ impl Driver for CodexServerDriver {
             return None;
         }
         if let Some((method, id)) = self.requests_to_refuse.first() {
-            return Some(InputAction::Line(DIALECT.error(id, METHOD_NOT_FOUND, &format!("Method not found: {method}"))));
+            return Some(InputAction::Line(DIALECT.error(
+                id,
+                METHOD_NOT_FOUND,
+                &format!("Method not found: {method}"),
+            )));
         }
         if self.start_failure.is_some() {
             return Some(InputAction::Close);
@@ -547,21 +730,39 @@ impl Driver for CodexServerDriver {
         // A turn without a known id cannot be interrupted yet. The answer to its start contains the
         // id.
         let named = self.turn.as_ref().is_none_or(|it| it.id.is_some());
-        if let Some(thread) = self.thread_id.as_ref().filter(|_| named && wishes.cancels > self.sent_cancels) {
-            let turn = self.turn.as_ref().and_then(|it| it.id.as_ref()).unwrap_or(&self.last_turn_id);
-            return Some(self.request("turn/interrupt", json!({ "threadId": thread, "turnId": turn })));
+        if let Some(thread) = self
+            .thread_id
+            .as_ref()
+            .filter(|_| named && wishes.cancels > self.sent_cancels)
+        {
+            let turn = self
+                .turn
+                .as_ref()
+                .and_then(|it| it.id.as_ref())
+                .unwrap_or(&self.last_turn_id);
+            return Some(self.request(
+                "turn/interrupt",
+                json!({ "threadId": thread, "turnId": turn }),
+            ));
         }
         if let Some((open, wished)) = self.open_requests.next_answerable(wishes) {
-            return Some(InputAction::Line(DIALECT.result(&open.id, format_answer(&open.format, &wished))));
+            return Some(InputAction::Line(
+                DIALECT.result(&open.id, format_answer(&open.format, &wished)),
+            ));
         }
         if self.turn.is_some() {
             return None;
         }
-        let prompt = usize::try_from(self.sent_prompts).ok().and_then(|it| wishes.prompts.get(it)).filter(|_| !wishes.should_hold_prompts);
+        let prompt = usize::try_from(self.sent_prompts)
+            .ok()
+            .and_then(|it| wishes.prompts.get(it))
+            .filter(|_| !wishes.should_hold_prompts);
         if wishes.should_close_input && prompt.is_none() {
             return Some(InputAction::Close);
         }
-        let Some(thread) = &self.thread_id else { return self.opening_request() };
+        let Some(thread) = &self.thread_id else {
+            return self.opening_request();
+        };
         prompt.map(|it| {
             let params = json!({ "threadId": thread, "input": [{ "type": "text", "text": it }] });
             self.request("turn/start", params)

@@ -3,12 +3,12 @@
 //! It gets only the first prompt. Later prompts need a new attempt, because a program that has read
 //! its input to the end accepts no more.
 
-use regatta_core::agent_protocol::{FailureClass, AgentEvent};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 
-use super::common::{UsageTotal, TextTail, early_exit_failure};
-use super::{PROMPT_PLACEHOLDER, DriverSetup};
-use crate::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use super::common::{TextTail, UsageTotal, early_exit_failure};
+use super::{DriverSetup, PROMPT_PLACEHOLDER};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 pub(super) struct CommandDriver {
     /// Set if the prompt is among the arguments, so that the input is empty.
@@ -22,15 +22,30 @@ pub(super) struct CommandDriver {
 impl CommandDriver {
     pub(super) fn new(setup: &DriverSetup) -> CommandDriver {
         let argv = setup.runtime.argv().unwrap_or_default();
-        let has_prompt_argument = argv.iter().chain(&setup.profile.args).any(|it| it.contains(PROMPT_PLACEHOLDER));
-        CommandDriver { has_prompt_argument, has_started: false, is_input_closed: false, output: TextTail::for_answer(), errors: TextTail::default() }
+        let has_prompt_argument = argv
+            .iter()
+            .chain(&setup.profile.args)
+            .any(|it| it.contains(PROMPT_PLACEHOLDER));
+        CommandDriver {
+            has_prompt_argument,
+            has_started: false,
+            is_input_closed: false,
+            output: TextTail::for_answer(),
+            errors: TextTail::default(),
+        }
     }
 
     fn on_started(&mut self) -> Vec<AgentEvent> {
         if std::mem::replace(&mut self.has_started, true) {
             return vec![];
         }
-        vec![AgentEvent::Started { session: None, model: None }, AgentEvent::TurnStarted { n: 0 }]
+        vec![
+            AgentEvent::Started {
+                session: None,
+                model: None,
+            },
+            AgentEvent::TurnStarted { n: 0 },
+        ]
     }
 }
 
@@ -44,7 +59,9 @@ impl Driver for CommandDriver {
             }
             JournalStream::Out => {
                 self.output.add_line(&record.line);
-                vec![AgentEvent::Message { text: format!("{}\n", record.line) }]
+                vec![AgentEvent::Message {
+                    text: format!("{}\n", record.line),
+                }]
             }
             JournalStream::Err | JournalStream::Mark => self.errors.on_error_or_mark(record),
         }
@@ -69,11 +86,19 @@ impl Driver for CommandDriver {
         match exit {
             Exit::Code(0) => books.assessment(None, self.output.text()),
             _ => {
-                let words = if self.errors.text().is_empty() { &self.output } else { &self.errors };
+                let words = if self.errors.text().is_empty() {
+                    &self.output
+                } else {
+                    &self.errors
+                };
                 let trouble = early_exit_failure(exit, words, "before it had done its work");
                 // Any program may print text that looks like a provider's error, so such text
                 // proves nothing here.
-                let class = if trouble.class == FailureClass::BadConfig { FailureClass::BadConfig } else { FailureClass::Crashed };
+                let class = if trouble.class == FailureClass::BadConfig {
+                    FailureClass::BadConfig
+                } else {
+                    FailureClass::Crashed
+                };
                 books.assessment(Some(class), trouble.detail)
             }
         }
@@ -87,24 +112,49 @@ mod tests {
     use regatta_core::agent::Runtime;
 
     fn command_harness(argv: &[&str]) -> DriverHarness {
-        DriverHarness::new(setup(Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() }))
+        DriverHarness::new(setup(Runtime::Command {
+            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+        }))
     }
 
     #[test]
     fn prompt_is_sent_once_and_then_the_input_is_closed() {
         let mut stage = command_harness(&["cat"]);
         assert_eq!(stage.send_inputs(), vec![], "there is no prompt yet");
-        stage.update_input(|it| it.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]);
-        assert_eq!(stage.send_inputs(), vec![InputAction::Line("Do it.\nPlease.".to_owned()), InputAction::Close]);
+        stage.update_input(|it| {
+            it.prompts = vec!["Do it.\nPlease.".to_owned(), "And more.".to_owned()]
+        });
+        assert_eq!(
+            stage.send_inputs(),
+            vec![
+                InputAction::Line("Do it.\nPlease.".to_owned()),
+                InputAction::Close
+            ]
+        );
         stage.output("Done.");
         stage.error_output("careful");
         assert!(stage.events.contains(&AgentEvent::TurnStarted { n: 0 }));
-        assert!(stage.events.contains(&AgentEvent::Message { text: "Done.\n".to_owned() }));
-        assert_eq!((stage.assess_exit(&Exit::Code(0)).class, stage.assess_exit(&Exit::Code(0)).detail.as_str()), (None, "Done."));
+        assert!(stage.events.contains(&AgentEvent::Message {
+            text: "Done.\n".to_owned()
+        }));
+        assert_eq!(
+            (
+                stage.assess_exit(&Exit::Code(0)).class,
+                stage.assess_exit(&Exit::Code(0)).detail.as_str()
+            ),
+            (None, "Done.")
+        );
         let failed = stage.assess_exit(&Exit::Code(3));
         assert_eq!(failed.class, Some(FailureClass::Crashed));
-        assert!(failed.detail.contains("exit code 3") && failed.detail.contains("careful"), "{}", failed.detail);
-        assert_eq!(stage.assess_exit(&Exit::Code(127)).class, Some(FailureClass::BadConfig));
+        assert!(
+            failed.detail.contains("exit code 3") && failed.detail.contains("careful"),
+            "{}",
+            failed.detail
+        );
+        assert_eq!(
+            stage.assess_exit(&Exit::Code(127)).class,
+            Some(FailureClass::BadConfig)
+        );
         stage.check_replay();
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::agent_protocol::{RequestAnswer, PermissionOption, FailureClass, PermissionOptionKind, AgentEvent, Usage};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, PermissionOption, PermissionOptionKind, RequestAnswer, Usage,
+};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::Value;
 
@@ -27,10 +29,14 @@ const MAX_UNREADABLE_CHARS: usize = 4000;
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     let left_out = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if left_out == 0 {
-        return AgentEvent::Notice { text: line.to_owned() };
+        return AgentEvent::Notice {
+            text: line.to_owned(),
+        };
     }
     let shown: String = line.chars().take(MAX_UNREADABLE_CHARS).collect();
-    AgentEvent::Notice { text: format!("{shown} … {left_out} more characters") }
+    AgentEvent::Notice {
+        text: format!("{shown} … {left_out} more characters"),
+    }
 }
 
 /// The end of a text that may be long.
@@ -45,21 +51,33 @@ pub(super) struct TextTail {
 
 impl Default for TextTail {
     fn default() -> TextTail {
-        TextTail { text: String::new(), max_bytes: 2 * MAX_ERROR_TAIL_BYTES, cut_to_bytes: MAX_ERROR_TAIL_BYTES, cut_notice: "" }
+        TextTail {
+            text: String::new(),
+            max_bytes: 2 * MAX_ERROR_TAIL_BYTES,
+            cut_to_bytes: MAX_ERROR_TAIL_BYTES,
+            cut_notice: "",
+        }
     }
 }
 
 impl TextTail {
     /// Creates a tail for an agent's answer.
     pub(super) fn for_answer() -> TextTail {
-        TextTail { text: String::new(), max_bytes: MAX_ANSWER_BYTES, cut_to_bytes: CUT_ANSWER_BYTES, cut_notice: CUT_NOTICE }
+        TextTail {
+            text: String::new(),
+            max_bytes: MAX_ANSWER_BYTES,
+            cut_to_bytes: CUT_ANSWER_BYTES,
+            cut_notice: CUT_NOTICE,
+        }
     }
 
     pub(super) fn add(&mut self, text: &str) {
         self.text.push_str(text);
         if self.text.len() > self.max_bytes {
             let least = self.text.len() - self.cut_to_bytes;
-            let from = (least..).find(|at| self.text.is_char_boundary(*at)).unwrap_or(0);
+            let from = (least..)
+                .find(|at| self.text.is_char_boundary(*at))
+                .unwrap_or(0);
             self.text.replace_range(..from, self.cut_notice);
         }
     }
@@ -76,14 +94,22 @@ impl TextTail {
             self.add_line(&record.line);
         }
         // A mark of the shim is turned into a sentence.
-        let words = if record.stream == JournalStream::Mark { crate::journal::JournalMark::explain(&record.line) } else { None };
-        vec![AgentEvent::Notice { text: words.unwrap_or_else(|| record.line.clone()) }]
+        let words = if record.stream == JournalStream::Mark {
+            crate::journal::JournalMark::explain(&record.line)
+        } else {
+            None
+        };
+        vec![AgentEvent::Notice {
+            text: words.unwrap_or_else(|| record.line.clone()),
+        }]
     }
 
     /// Returns the end of the text for an error message.
     pub(super) fn error_text(&self) -> &str {
         let text = self.text();
-        let from = (text.len().saturating_sub(MAX_ERROR_TAIL_BYTES)..).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let from = (text.len().saturating_sub(MAX_ERROR_TAIL_BYTES)..)
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
         &text[from..]
     }
 
@@ -106,7 +132,10 @@ pub(super) struct UsageTotal {
 impl UsageTotal {
     /// Starts from the usage that is already recorded for the session.
     pub(super) fn from_usage(used: Usage) -> UsageTotal {
-        UsageTotal { session: None, total: used }
+        UsageTotal {
+            session: None,
+            total: used,
+        }
     }
 
     pub(super) fn total(&self) -> Usage {
@@ -126,16 +155,31 @@ impl UsageTotal {
     fn set(&mut self, total: Usage) -> Option<AgentEvent> {
         let changed = total != self.total;
         self.total = total;
-        changed.then(|| AgentEvent::Usage { session: self.session.clone(), usage: total })
+        changed.then(|| AgentEvent::Usage {
+            session: self.session.clone(),
+            usage: total,
+        })
     }
 
     fn per_session(&self) -> Vec<(Option<String>, Usage)> {
-        if self.total == Usage::default() { vec![] } else { vec![(self.session.clone(), self.total)] }
+        if self.total == Usage::default() {
+            vec![]
+        } else {
+            vec![(self.session.clone(), self.total)]
+        }
     }
 
     /// Builds a judgement with this usage.
-    pub(super) fn assessment(&self, class: Option<FailureClass>, detail: impl Into<String>) -> ExitAssessment {
-        ExitAssessment { class, detail: detail.into(), usage: self.per_session() }
+    pub(super) fn assessment(
+        &self,
+        class: Option<FailureClass>,
+        detail: impl Into<String>,
+    ) -> ExitAssessment {
+        ExitAssessment {
+            class,
+            detail: detail.into(),
+            usage: self.per_session(),
+        }
     }
 }
 
@@ -162,7 +206,10 @@ pub(super) struct OpenRequests<T> {
 
 impl<T> Default for OpenRequests<T> {
     fn default() -> OpenRequests<T> {
-        OpenRequests { requests: Vec::new(), id_uses: BTreeMap::new() }
+        OpenRequests {
+            requests: Vec::new(),
+            id_uses: BTreeMap::new(),
+        }
     }
 }
 
@@ -173,8 +220,17 @@ impl<T> OpenRequests<T> {
         let text = super::rpc::id_text(&id);
         let times = self.id_uses.entry(text.clone()).or_default();
         *times += 1;
-        let key = if *times == 1 { text } else { format!("{text}#{times}") };
-        self.requests.push(OpenRequest { key: key.clone(), id, format: what, is_cancelled: cancelled });
+        let key = if *times == 1 {
+            text
+        } else {
+            format!("{text}#{times}")
+        };
+        self.requests.push(OpenRequest {
+            key: key.clone(),
+            id,
+            format: what,
+            is_cancelled: cancelled,
+        });
         key
     }
 
@@ -189,24 +245,44 @@ impl<T> OpenRequests<T> {
         let open = self.requests.iter_mut().filter(|it| !it.is_cancelled);
         open.map(|it| {
             it.is_cancelled = true;
-            AgentEvent::RequestWithdrawn { request: it.key.clone() }
+            AgentEvent::RequestWithdrawn {
+                request: it.key.clone(),
+            }
         })
         .collect()
     }
 
     /// Cancels a request that the program has withdrawn.
     pub(super) fn withdraw(&mut self, id: &Value) -> Option<AgentEvent> {
-        let open = self.requests.iter_mut().find(|it| it.id == *id && !it.is_cancelled)?;
+        let open = self
+            .requests
+            .iter_mut()
+            .find(|it| it.id == *id && !it.is_cancelled)?;
         open.is_cancelled = true;
-        Some(AgentEvent::RequestWithdrawn { request: open.key.clone() })
+        Some(AgentEvent::RequestWithdrawn {
+            request: open.key.clone(),
+        })
     }
 
     /// Returns the first request that can be answered now, with its answer. An answer to a request
     /// that is not open is ignored.
-    pub(super) fn next_answerable(&self, wishes: &SessionInput) -> Option<(&OpenRequest<T>, RequestAnswer)> {
+    pub(super) fn next_answerable(
+        &self,
+        wishes: &SessionInput,
+    ) -> Option<(&OpenRequest<T>, RequestAnswer)> {
         self.requests.iter().find_map(|open| {
-            let wished = || wishes.answers.iter().find(|(ask, _)| *ask == open.key).map(|(_, answer)| answer.clone());
-            let answer = if open.is_cancelled { Some(RequestAnswer::Cancelled) } else { wished() };
+            let wished = || {
+                wishes
+                    .answers
+                    .iter()
+                    .find(|(ask, _)| *ask == open.key)
+                    .map(|(_, answer)| answer.clone())
+            };
+            let answer = if open.is_cancelled {
+                Some(RequestAnswer::Cancelled)
+            } else {
+                wished()
+            };
             answer.map(|it| (open, it))
         })
     }
@@ -214,13 +290,27 @@ impl<T> OpenRequests<T> {
 
 /// Chooses an option by its kind, never by its position or name. Of several options of one kind the
 /// smallest id is chosen, so that their order does not matter.
-pub(super) fn choose_option<'a>(options: &'a [PermissionOption], answer: &RequestAnswer) -> Option<&'a PermissionOption> {
+pub(super) fn choose_option<'a>(
+    options: &'a [PermissionOption],
+    answer: &RequestAnswer,
+) -> Option<&'a PermissionOption> {
     let kinds: &[PermissionOptionKind] = match answer {
-        RequestAnswer::Allow | RequestAnswer::Text { .. } => &[PermissionOptionKind::AllowOnce, PermissionOptionKind::AllowAlways],
-        RequestAnswer::Deny { .. } => &[PermissionOptionKind::RejectOnce, PermissionOptionKind::RejectAlways],
+        RequestAnswer::Allow | RequestAnswer::Text { .. } => &[
+            PermissionOptionKind::AllowOnce,
+            PermissionOptionKind::AllowAlways,
+        ],
+        RequestAnswer::Deny { .. } => &[
+            PermissionOptionKind::RejectOnce,
+            PermissionOptionKind::RejectAlways,
+        ],
         RequestAnswer::Cancelled => &[],
     };
-    kinds.iter().find_map(|kind| options.iter().filter(|it| it.kind == *kind).min_by(|a, b| a.id.cmp(&b.id)))
+    kinds.iter().find_map(|kind| {
+        options
+            .iter()
+            .filter(|it| it.kind == *kind)
+            .min_by(|a, b| a.id.cmp(&b.id))
+    })
 }
 
 /// The progress of a conversation, from which its end is judged.
@@ -242,15 +332,27 @@ pub(super) struct ConversationProgress<'a> {
 impl ConversationProgress<'_> {
     /// Judges the program's end. An exit code alone does not mean success.
     pub(super) fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
-        let of = |it: &ProgramFailure| self.usage_total.assessment(Some(it.class), it.detail.clone());
+        let of = |it: &ProgramFailure| {
+            self.usage_total
+                .assessment(Some(it.class), it.detail.clone())
+        };
         let broken = |doing| of(&early_exit_failure(exit, self.errors, doing));
         if let Exit::NotStarted(why) = exit {
-            return self.usage_total.assessment(Some(FailureClass::BadConfig), why.clone());
+            return self
+                .usage_total
+                .assessment(Some(FailureClass::BadConfig), why.clone());
         }
-        match (self.start_failure, self.is_session_open, self.running_turn, self.last_turn_failure) {
+        match (
+            self.start_failure,
+            self.is_session_open,
+            self.running_turn,
+            self.last_turn_failure,
+        ) {
             (Some(trouble), ..) => of(trouble),
             (_, false, ..) => broken("before its session was open"),
-            (_, _, Some(true), _) => self.usage_total.assessment(Some(FailureClass::Cancelled), "The turn was cancelled."),
+            (_, _, Some(true), _) => self
+                .usage_total
+                .assessment(Some(FailureClass::Cancelled), "The turn was cancelled."),
             (_, _, Some(false), _) => broken("in the middle of a turn"),
             (_, _, None, Some(Some(trouble))) => of(trouble),
             // After its last turn and the end of its input, the way in which the program exits does
@@ -279,7 +381,11 @@ pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) ->
         Exit::Code(_) => super::error_class::class_from_text(words),
         _ => None,
     };
-    let detail = if words.is_empty() { how } else { format!("{how} Its last words: {words}") };
+    let detail = if words.is_empty() {
+        how
+    } else {
+        format!("{how} Its last words: {words}")
+    };
     ProgramFailure::new(class.unwrap_or(FailureClass::Crashed), detail)
 }
 
@@ -289,7 +395,11 @@ mod tests {
     use serde_json::json;
 
     fn option(id: &str, kind: PermissionOptionKind) -> PermissionOption {
-        PermissionOption { id: id.to_owned(), name: "Yes".to_owned(), kind }
+        PermissionOption {
+            id: id.to_owned(),
+            name: "Yes".to_owned(),
+            kind,
+        }
     }
 
     #[test]
@@ -308,21 +418,35 @@ mod tests {
                 if reversed {
                     shuffled.reverse();
                 }
-                let chosen = |answer: RequestAnswer| choose_option(&shuffled, &answer).map(|it| it.id.clone());
+                let chosen = |answer: RequestAnswer| {
+                    choose_option(&shuffled, &answer).map(|it| it.id.clone())
+                };
                 assert_eq!(chosen(RequestAnswer::Allow).as_deref(), Some("a"));
-                assert_eq!(chosen(RequestAnswer::Deny { reason: None }).as_deref(), Some("c"));
+                assert_eq!(
+                    chosen(RequestAnswer::Deny { reason: None }).as_deref(),
+                    Some("c")
+                );
                 assert_eq!(chosen(RequestAnswer::Cancelled), None);
             }
         }
         let only = [option("always", PermissionOptionKind::AllowAlways)];
-        assert_eq!(choose_option(&only, &RequestAnswer::Allow).map(|it| it.id.as_str()), Some("always"));
-        assert_eq!(choose_option(&only, &RequestAnswer::Deny { reason: None }), None);
+        assert_eq!(
+            choose_option(&only, &RequestAnswer::Allow).map(|it| it.id.as_str()),
+            Some("always")
+        );
+        assert_eq!(
+            choose_option(&only, &RequestAnswer::Deny { reason: None }),
+            None
+        );
     }
 
     #[test]
     fn reused_request_id_gets_no_old_answer() {
         let mut asks = OpenRequests::default();
-        let wishes = SessionInput { answers: vec![("7".to_owned(), RequestAnswer::Allow)], ..SessionInput::default() };
+        let wishes = SessionInput {
+            answers: vec![("7".to_owned(), RequestAnswer::Allow)],
+            ..SessionInput::default()
+        };
         assert_eq!(asks.add(json!(7), (), false), "7");
         assert!(asks.next_answerable(&wishes).is_some());
         asks.remove(&json!(7));
@@ -332,11 +456,34 @@ mod tests {
 
     #[test]
     fn usage_never_decreases() {
-        let mut ledger = UsageTotal::from_usage(Usage { input: 10, ..Usage::default() });
-        assert!(ledger.raise_to(Usage { input: 5, output: 3, ..Usage::default() }).is_some());
+        let mut ledger = UsageTotal::from_usage(Usage {
+            input: 10,
+            ..Usage::default()
+        });
+        assert!(
+            ledger
+                .raise_to(Usage {
+                    input: 5,
+                    output: 3,
+                    ..Usage::default()
+                })
+                .is_some()
+        );
         assert_eq!((ledger.total.input, ledger.total.output), (10, 3));
-        assert!(ledger.raise_to(Usage { input: 10, output: 1, ..Usage::default() }).is_none());
-        ledger.add(Usage { input: 1, micro_usd: Some(4), ..Usage::default() });
+        assert!(
+            ledger
+                .raise_to(Usage {
+                    input: 10,
+                    output: 1,
+                    ..Usage::default()
+                })
+                .is_none()
+        );
+        ledger.add(Usage {
+            input: 1,
+            micro_usd: Some(4),
+            ..Usage::default()
+        });
         assert_eq!((ledger.total.input, ledger.total.micro_usd), (11, Some(4)));
     }
 
@@ -351,8 +498,14 @@ mod tests {
         let mut answer = TextTail::for_answer();
         answer.add("begins");
         answer.add(&"ä".repeat(15_000));
-        assert!(answer.text().starts_with("begins") && answer.text().len() > 30_000, "an answer is kept whole");
+        assert!(
+            answer.text().starts_with("begins") && answer.text().len() > 30_000,
+            "an answer is kept whole"
+        );
         answer.add(&"ä".repeat(15_000));
-        assert!(answer.text().starts_with("[The beginning is left out") && answer.text().len() <= MAX_ANSWER_BYTES);
+        assert!(
+            answer.text().starts_with("[The beginning is left out")
+                && answer.text().len() <= MAX_ANSWER_BYTES
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Classifies failures by the messages, statuses and data of programs, with one table for all
 //! programs.
 
-use regatta_core::agent_protocol::{FailureClass, AgentEvent, StopReason};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use serde_json::Value;
 
 /// A classified failure.
@@ -15,29 +15,54 @@ pub(crate) struct ProgramFailure {
 
 impl ProgramFailure {
     pub(crate) fn new(class: FailureClass, detail: impl Into<String>) -> ProgramFailure {
-        ProgramFailure { class, detail: shorten(&detail.into(), 2000), resets_at_unix_ms: None }
+        ProgramFailure {
+            class,
+            detail: shorten(&detail.into(), 2000),
+            resets_at_unix_ms: None,
+        }
     }
 
     /// Classifies a failure by its text, its status and its data. `at` is the time of the message.
-    pub(crate) fn classify(text: &str, status: Option<i64>, data: &Value, at: u64) -> ProgramFailure {
-        let class = class_from_data(data).or_else(|| status.and_then(class_from_status)).or_else(|| class_from_text(text));
-        let class = class.or_else(|| class_from_text(&data_text(data))).unwrap_or(FailureClass::Crashed);
-        let resets_at_unix_ms = (class == FailureClass::RateLimit).then(|| limit_reset_time(text, data, at)).flatten();
-        ProgramFailure { resets_at_unix_ms, ..ProgramFailure::new(class, text) }
+    pub(crate) fn classify(
+        text: &str,
+        status: Option<i64>,
+        data: &Value,
+        at: u64,
+    ) -> ProgramFailure {
+        let class = class_from_data(data)
+            .or_else(|| status.and_then(class_from_status))
+            .or_else(|| class_from_text(text));
+        let class = class
+            .or_else(|| class_from_text(&data_text(data)))
+            .unwrap_or(FailureClass::Crashed);
+        let resets_at_unix_ms = (class == FailureClass::RateLimit)
+            .then(|| limit_reset_time(text, data, at))
+            .flatten();
+        ProgramFailure {
+            resets_at_unix_ms,
+            ..ProgramFailure::new(class, text)
+        }
     }
 
     /// Returns the events of a turn that ended with this failure.
     pub(crate) fn turn_end_events(&self) -> Vec<AgentEvent> {
         let mut said = Vec::new();
         if self.class == FailureClass::RateLimit {
-            said.push(AgentEvent::Limited { deadline_unix_ms: self.resets_at_unix_ms, detail: self.detail.clone() });
+            said.push(AgentEvent::Limited {
+                deadline_unix_ms: self.resets_at_unix_ms,
+                detail: self.detail.clone(),
+            });
         }
         let stop = match self.class {
             FailureClass::Cancelled => StopReason::Cancelled,
             FailureClass::Refused => StopReason::Refusal,
             _ => StopReason::Error,
         };
-        said.push(AgentEvent::TurnEnded { stop, class: Some(self.class), detail: self.detail.clone() });
+        said.push(AgentEvent::TurnEnded {
+            stop,
+            class: Some(self.class),
+            detail: self.detail.clone(),
+        });
         said
     }
 }
@@ -52,28 +77,52 @@ pub(crate) fn shorten(text: &str, most: usize) -> String {
 
 /// Returns the class for the name of an error, or for the status, in the data of a program.
 fn class_from_data(data: &Value) -> Option<FailureClass> {
-    for key in ["errorKind", "error_kind", "codexErrorInfo", "code", "type", "kind"] {
+    for key in [
+        "errorKind",
+        "error_kind",
+        "codexErrorInfo",
+        "code",
+        "type",
+        "kind",
+    ] {
         let class = match &data[key] {
             Value::String(name) => class_from_name(name),
             // Codex writes `{"httpConnectionFailed": {"httpStatusCode": 503}}`.
-            Value::Object(fields) => fields.values().find_map(|it| it["httpStatusCode"].as_i64()).and_then(class_from_status),
+            Value::Object(fields) => fields
+                .values()
+                .find_map(|it| it["httpStatusCode"].as_i64())
+                .and_then(class_from_status),
             _ => None,
         };
         if class.is_some() {
             return class;
         }
     }
-    for key in ["status", "statusCode", "httpStatus", "status_code", "http_status", "httpStatusCode"] {
+    for key in [
+        "status",
+        "statusCode",
+        "httpStatus",
+        "status_code",
+        "http_status",
+        "httpStatusCode",
+    ] {
         if let Some(class) = data[key].as_i64().and_then(class_from_status) {
             return Some(class);
         }
     }
-    ["error", "details", "cause"].iter().filter(|it| data[**it].is_object()).find_map(|it| class_from_data(&data[*it]))
+    ["error", "details", "cause"]
+        .iter()
+        .filter(|it| data[**it].is_object())
+        .find_map(|it| class_from_data(&data[*it]))
 }
 
 /// Returns the class for the name of an error.
 pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
-    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|it| it.to_ascii_lowercase()).collect();
+    let plain: String = name
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .map(|it| it.to_ascii_lowercase())
+        .collect();
     Some(match plain.as_str() {
         "authenticationfailed"
         | "authenticationerror"
@@ -105,12 +154,16 @@ pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
         | "responsestreamconnectionfailed"
         | "httpconnectionfailed"
         | "responsetoomanyfailedattempts" => FailureClass::Overloaded,
-        "contextwindowexceeded" | "contextlengthexceeded" | "prompttoolong" | "contextoverflow" | "contextfull" => {
-            FailureClass::ContextFull
-        }
-        "refusal" | "refused" | "cyberpolicy" | "misalignmentpolicyviolation" | "contentpolicyviolation" => {
-            FailureClass::Refused
-        }
+        "contextwindowexceeded"
+        | "contextlengthexceeded"
+        | "prompttoolong"
+        | "contextoverflow"
+        | "contextfull" => FailureClass::ContextFull,
+        "refusal"
+        | "refused"
+        | "cyberpolicy"
+        | "misalignmentpolicyviolation"
+        | "contentpolicyviolation" => FailureClass::Refused,
         "modelnotfound"
         | "notfounderror"
         | "badrequest"
@@ -236,19 +289,40 @@ const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
             "at capacity",
         ],
     ),
-    (FailureClass::Refused, &["content policy", "usage policy", "violates our"]),
-    (FailureClass::Cancelled, &["request was aborted", "interrupted by user", "request cancelled"]),
+    (
+        FailureClass::Refused,
+        &["content policy", "usage policy", "violates our"],
+    ),
+    (
+        FailureClass::Cancelled,
+        &[
+            "request was aborted",
+            "interrupted by user",
+            "request cancelled",
+        ],
+    ),
 ];
 
 /// Returns the class for an error message, or `None` if it has no known phrase.
 pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
     let lower = text.to_lowercase();
-    let by_phrase = || ERROR_PHRASES.iter().find(|(_, phrases)| phrases.iter().any(|it| lower.contains(it))).map(|it| it.0);
-    let model_unknown = lower.contains("model") && (lower.contains("does not exist") || contains_number(&lower, 404));
+    let by_phrase = || {
+        ERROR_PHRASES
+            .iter()
+            .find(|(_, phrases)| phrases.iter().any(|it| lower.contains(it)))
+            .map(|it| it.0)
+    };
+    let model_unknown = lower.contains("model")
+        && (lower.contains("does not exist") || contains_number(&lower, 404));
     let statuses = [429, 401, 403, 529, 503, 502, 500, 504];
     by_phrase()
         .or(model_unknown.then_some(FailureClass::BadConfig))
-        .or_else(|| statuses.iter().find(|it| contains_number(&lower, **it)).and_then(|it| class_from_status(*it)))
+        .or_else(|| {
+            statuses
+                .iter()
+                .find(|it| contains_number(&lower, **it))
+                .and_then(|it| class_from_status(*it))
+        })
 }
 
 /// Returns whether a number stands alone in a text. 429 does not match 14290.
@@ -284,11 +358,19 @@ pub(crate) fn limit_reset_time(text: &str, data: &Value, at: u64) -> Option<u64>
 fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
     let fields = data.as_object().filter(|_| depth < 5)?;
     for (key, value) in fields {
-        let plain: String = key.chars().filter(char::is_ascii_alphanumeric).map(|it| it.to_ascii_lowercase()).collect();
-        let number = value.as_f64().or_else(|| value.as_str().and_then(|it| it.trim().parse().ok()));
+        let plain: String = key
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .map(|it| it.to_ascii_lowercase())
+            .collect();
+        let number = value
+            .as_f64()
+            .or_else(|| value.as_str().and_then(|it| it.trim().parse().ok()));
         let after = |milliseconds: f64| Some(at.saturating_add(to_count(milliseconds)));
         let found = match plain.as_str() {
-            "resetsat" | "resetat" | "resettime" | "reset" | "resets" => number.and_then(date_to_unix_ms),
+            "resetsat" | "resetat" | "resettime" | "reset" | "resets" => {
+                number.and_then(date_to_unix_ms)
+            }
             "retryafter" | "resetinseconds" | "resetsinseconds" | "retryafterseconds" => {
                 number.and_then(|it| after(it * 1000.0))
             }
@@ -301,7 +383,9 @@ fn reset_from_data(data: &Value, at: u64, depth: u32) -> Option<u64> {
         }
     }
     fields.values().find_map(|it| match it {
-        Value::Array(list) => list.iter().find_map(|it| reset_from_data(it, at, depth + 1)),
+        Value::Array(list) => list
+            .iter()
+            .find_map(|it| reset_from_data(it, at, depth + 1)),
         other => reset_from_data(other, at, depth + 1),
     })
 }
@@ -313,8 +397,20 @@ fn reset_from_text(text: &str, at: u64) -> Option<u64> {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         return digits.parse::<f64>().ok().and_then(date_to_unix_ms);
     }
-    let marks = ["try again in ", "retry in ", "retry after ", "reset after ", "resets in ", "reset in ", "wait "];
-    let found = marks.iter().find_map(|mark| lower.split_once(mark).and_then(|(_, rest)| parse_duration_ms(rest)));
+    let marks = [
+        "try again in ",
+        "retry in ",
+        "retry after ",
+        "reset after ",
+        "resets in ",
+        "reset in ",
+        "wait ",
+    ];
+    let found = marks.iter().find_map(|mark| {
+        lower
+            .split_once(mark)
+            .and_then(|(_, rest)| parse_duration_ms(rest))
+    });
     found.map(|it| at.saturating_add(to_count(it)))
 }
 
@@ -333,10 +429,16 @@ fn parse_duration_ms(text: &str) -> Option<f64> {
     let mut rest = text.trim_start();
     let mut total = None;
     loop {
-        let digits = rest.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(rest.len());
-        let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else { break };
+        let digits = rest
+            .find(|it: char| !it.is_ascii_digit() && it != '.')
+            .unwrap_or(rest.len());
+        let Ok(number) = rest[..digits].trim_end_matches('.').parse::<f64>() else {
+            break;
+        };
         let after = rest[digits..].trim_start();
-        let word = after.find(|it: char| !it.is_ascii_alphabetic()).unwrap_or(after.len());
+        let word = after
+            .find(|it: char| !it.is_ascii_alphabetic())
+            .unwrap_or(after.len());
         let unit = match &after[..word] {
             "ms" | "millisecond" | "milliseconds" => 1.0,
             "s" | "sec" | "secs" | "second" | "seconds" => 1000.0,
@@ -354,9 +456,17 @@ fn parse_duration_ms(text: &str) -> Option<f64> {
 }
 
 /// Converts a program's number to a count. Invalid numbers become 0.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the number is clamped first")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the number is clamped first"
+)]
 pub(crate) fn to_count(number: f64) -> u64 {
-    if number.is_finite() { number.clamp(0.0, 9e15).round() as u64 } else { 0 }
+    if number.is_finite() {
+        number.clamp(0.0, 9e15).round() as u64
+    } else {
+        0
+    }
 }
 
 #[cfg(test)]

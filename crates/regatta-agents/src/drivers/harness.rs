@@ -6,7 +6,7 @@ use regatta_core::agent_protocol::AgentEvent;
 use regatta_engine::ports::agents::{Exit, SessionInput};
 
 use super::{DriverSetup, new_driver};
-use crate::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 pub(super) fn setup(runtime: Runtime) -> DriverSetup {
     DriverSetup {
@@ -36,17 +36,30 @@ pub(super) struct DriverHarness {
 impl DriverHarness {
     pub(super) fn new(setup: DriverSetup) -> DriverHarness {
         let driver = new_driver(&setup);
-        DriverHarness { setup, driver, input: SessionInput::default(), journal: vec![], events: vec![], input_history: vec![] }
+        DriverHarness {
+            setup,
+            driver,
+            input: SessionInput::default(),
+            journal: vec![],
+            events: vec![],
+            input_history: vec![],
+        }
     }
 
     pub(super) fn update_input(&mut self, change: impl FnOnce(&mut SessionInput)) {
         change(&mut self.input);
-        self.input_history.push((self.journal.len(), self.input.clone()));
+        self.input_history
+            .push((self.journal.len(), self.input.clone()));
     }
 
     fn record(&mut self, stream: JournalStream, line: &str) -> Vec<AgentEvent> {
         let n = self.journal.len() as u64 + 1;
-        let record = JournalRecord { position: n, written_unix_ms: 1_763_200_000_000 + n, stream, line: line.to_owned() };
+        let record = JournalRecord {
+            position: n,
+            written_unix_ms: 1_763_200_000_000 + n,
+            stream,
+            line: line.to_owned(),
+        };
         self.journal.push(record.clone());
         let said = self.driver.on_record(&record);
         self.events.extend(said.clone());
@@ -70,7 +83,9 @@ impl DriverHarness {
             assert!(all.len() < 50, "the driver never stops sending: {all:?}");
             match &say {
                 // The shim records input with its secrets redacted.
-                InputAction::Line(line) => drop(self.record(JournalStream::In, &line.replace("secret", "[redacted]"))),
+                InputAction::Line(line) => {
+                    drop(self.record(JournalStream::In, &line.replace("secret", "[redacted]")))
+                }
                 InputAction::Close => drop(self.record(JournalStream::InEnd, "")),
             }
             all.push(say);
@@ -101,23 +116,49 @@ impl DriverHarness {
                 lived.on_record(&self.journal[last]);
             }
             let mut fresh = new_driver(&self.setup);
-            self.journal[..cut].iter().for_each(|it| drop(fresh.on_record(it)));
+            self.journal[..cut]
+                .iter()
+                .for_each(|it| drop(fresh.on_record(it)));
             for (_, wishes) in &self.input_history {
                 let (a, b) = (lived.next_input(wishes), fresh.next_input(wishes));
                 assert_eq!(a, b, "after {cut} records");
-                assert_eq!(a, lived.next_input(wishes), "asking changed something after {cut} records");
+                assert_eq!(
+                    a,
+                    lived.next_input(wishes),
+                    "asking changed something after {cut} records"
+                );
             }
             for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(9), Exit::Lost] {
-                assert_eq!(lived.assess_exit(&exit), fresh.assess_exit(&exit), "after {cut} records");
+                assert_eq!(
+                    lived.assess_exit(&exit),
+                    fresh.assess_exit(&exit),
+                    "after {cut} records"
+                );
             }
-            let rest: Vec<AgentEvent> = self.journal[cut..].iter().flat_map(|it| fresh.on_record(it)).collect();
-            assert!(self.events.ends_with(&rest), "the events after {cut} records differ");
+            let rest: Vec<AgentEvent> = self.journal[cut..]
+                .iter()
+                .flat_map(|it| fresh.on_record(it))
+                .collect();
+            assert!(
+                self.events.ends_with(&rest),
+                "the events after {cut} records differ"
+            );
         }
         // No two requests of the driver share an id, under any name of the protocol.
         let mut ids = Vec::new();
-        for line in self.journal.iter().filter(|it| it.stream == JournalStream::In) {
-            let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else { continue };
-            let id = if said["method"].is_string() { &said["id"] } else { &said["request_id"] };
+        for line in self
+            .journal
+            .iter()
+            .filter(|it| it.stream == JournalStream::In)
+        {
+            let Ok(said) = serde_json::from_str::<serde_json::Value>(&line.line) else {
+                continue;
+            };
+            let id = if said["method"].is_string() {
+                &said["id"]
+            } else {
+                &said["request_id"]
+            };
             if !id.is_null() {
                 assert!(!ids.contains(id), "{id} is used twice");
                 ids.push(id.clone());
@@ -127,12 +168,23 @@ impl DriverHarness {
         // Nothing is sent twice or out of order.
         let mut fresh = new_driver(&self.setup);
         for (place, record) in self.journal.iter().enumerate() {
-            let wishes = self.input_history.iter().rev().find(|it| it.0 <= place).map(|it| it.1.clone()).unwrap_or_default();
+            let wishes = self
+                .input_history
+                .iter()
+                .rev()
+                .find(|it| it.0 <= place)
+                .map(|it| it.1.clone())
+                .unwrap_or_default();
             let wants = fresh.next_input(&wishes);
             match (record.stream, wants) {
-                (JournalStream::In, Some(InputAction::Line(line))) => assert_eq!(line.replace("secret", "[redacted]"), record.line),
-                (JournalStream::InEnd, Some(InputAction::Close)) | (JournalStream::Out | JournalStream::Err | JournalStream::Mark, _) => {}
-                (stream, wants) => panic!("record {place} is {stream:?}, but the driver wants {wants:?}"),
+                (JournalStream::In, Some(InputAction::Line(line))) => {
+                    assert_eq!(line.replace("secret", "[redacted]"), record.line)
+                }
+                (JournalStream::InEnd, Some(InputAction::Close))
+                | (JournalStream::Out | JournalStream::Err | JournalStream::Mark, _) => {}
+                (stream, wants) => {
+                    panic!("record {place} is {stream:?}, but the driver wants {wants:?}")
+                }
             }
             fresh.on_record(record);
         }

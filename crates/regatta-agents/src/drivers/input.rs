@@ -10,12 +10,27 @@ use serde_json::{Map, Value};
 use super::error_class::shorten;
 
 const COMMAND_KEYS: [&str; 2] = ["command", "cmd"];
-const PATH_KEYS: [&str; 9] =
-    ["file_path", "path", "filePath", "filepath", "abs_path", "absolute_path", "notebook_path", "old_path", "new_path"];
+const PATH_KEYS: [&str; 9] = [
+    "file_path",
+    "path",
+    "filePath",
+    "filepath",
+    "abs_path",
+    "absolute_path",
+    "notebook_path",
+    "old_path",
+    "new_path",
+];
 const URL_KEYS: [&str; 3] = ["url", "uri", "urls"];
 /// Keys beside a command that do not change its effect.
-const IGNORED_COMMAND_KEYS: [&str; 6] =
-    ["description", "timeout", "timeout_ms", "run_in_background", "is_background", "dangerouslyDisableSandbox"];
+const IGNORED_COMMAND_KEYS: [&str; 6] = [
+    "description",
+    "timeout",
+    "timeout_ms",
+    "run_in_background",
+    "is_background",
+    "dangerouslyDisableSandbox",
+];
 
 /// Copies the object that `input` names into `tool`. Values of an earlier input stay if this input
 /// has none.
@@ -26,16 +41,25 @@ pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
         }
         return;
     };
-    if let Some(command) = COMMAND_KEYS.iter().find_map(|key| command_line(fields.get(*key)?)) {
+    if let Some(command) = COMMAND_KEYS
+        .iter()
+        .find_map(|key| command_line(fields.get(*key)?))
+    {
         (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
-    for path in PATH_KEYS.iter().filter_map(|key| fields.get(*key)?.as_str()) {
+    for path in PATH_KEYS
+        .iter()
+        .filter_map(|key| fields.get(*key)?.as_str())
+    {
         push_unique(&mut tool.paths, path);
     }
     for key in URL_KEYS {
         match fields.get(key) {
             Some(Value::String(url)) => push_unique(&mut tool.urls, url),
-            Some(Value::Array(urls)) => urls.iter().filter_map(Value::as_str).for_each(|url| push_unique(&mut tool.urls, url)),
+            Some(Value::Array(urls)) => urls
+                .iter()
+                .filter_map(Value::as_str)
+                .for_each(|url| push_unique(&mut tool.urls, url)),
             _ => {}
         }
     }
@@ -44,7 +68,9 @@ pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
 
 /// Returns whether the input has a command line.
 pub(super) fn has_command(input: &Value) -> bool {
-    COMMAND_KEYS.iter().any(|key| command_line(&input[*key]).is_some())
+    COMMAND_KEYS
+        .iter()
+        .any(|key| command_line(&input[*key]).is_some())
 }
 
 /// Keeps the input itself if command, files and URLs do not express all of it.
@@ -59,13 +85,17 @@ fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
         _ => {
             let is_command = COMMAND_KEYS.contains(&key) || IGNORED_COMMAND_KEYS.contains(&key);
             is_command
-                && fields
-                    .keys()
-                    .all(|key| COMMAND_KEYS.contains(&key.as_str()) || IGNORED_COMMAND_KEYS.contains(&key.as_str()))
+                && fields.keys().all(|key| {
+                    COMMAND_KEYS.contains(&key.as_str())
+                        || IGNORED_COMMAND_KEYS.contains(&key.as_str())
+                })
         }
     };
-    let rest: Map<String, Value> =
-        fields.iter().filter(|(key, _)| !is_shown(key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    let rest: Map<String, Value> = fields
+        .iter()
+        .filter(|(key, _)| !is_shown(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
     let is_known = tool.arguments.as_ref().is_some_and(|known| known != "{}");
     if rest.is_empty() && (is_known || !fields.is_empty()) {
         return;
@@ -73,7 +103,10 @@ fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let (arguments, is_cut) = cut_to_limit(&Value::Object(rest).to_string());
     // Only the part on which a person decides must be complete.
     let is_object = tool.object().is_none_or(|object| object == "{}")
-        || matches!(tool.kind, ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other);
+        || matches!(
+            tool.kind,
+            ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other
+        );
     tool.is_cut |= is_cut && is_object;
     tool.arguments = arguments;
 }
@@ -81,7 +114,11 @@ fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
 fn command_line(value: &Value) -> Option<String> {
     let line = match value {
         Value::String(text) => text.clone(),
-        Value::Array(words) => words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
+        Value::Array(words) => words
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(" "),
         _ => return None,
     };
     (!line.trim().is_empty()).then_some(line)
@@ -89,7 +126,10 @@ fn command_line(value: &Value) -> Option<String> {
 
 /// Returns the text up to the limit, and whether its end was cut off.
 pub(super) fn cut_to_limit(text: &str) -> (Option<String>, bool) {
-    (Some(shorten(text, MAX_OBJECT_CHARS)), text.chars().nth(MAX_OBJECT_CHARS).is_some())
+    (
+        Some(shorten(text, MAX_OBJECT_CHARS)),
+        text.chars().nth(MAX_OBJECT_CHARS).is_some(),
+    )
 }
 
 pub(super) fn push_unique(list: &mut Vec<String>, item: &str) {
@@ -106,6 +146,11 @@ pub(super) fn urls_in(title: &str) -> Vec<String> {
     if ["...", "…", "...\""].iter().any(|end| title.ends_with(end)) {
         return vec![];
     }
-    let words = title.split_whitespace().map(|word| word.trim_matches(is_wrapping).trim_end_matches('.'));
-    words.filter(|word| word.contains("://")).map(str::to_owned).collect()
+    let words = title
+        .split_whitespace()
+        .map(|word| word.trim_matches(is_wrapping).trim_end_matches('.'));
+    words
+        .filter(|word| word.contains("://"))
+        .map(str::to_owned)
+        .collect()
 }

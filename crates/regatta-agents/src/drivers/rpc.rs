@@ -9,11 +9,18 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RpcMessage {
     /// A request, which needs an answer with the same id.
-    Request { id: Value, method: String, params: Value },
+    Request {
+        id: Value,
+        method: String,
+        params: Value,
+    },
     /// A notification, which needs no answer.
     Notification { method: String, params: Value },
     /// An answer to a request.
-    Answer { id: Value, outcome: Result<Value, RpcError> },
+    Answer {
+        id: Value,
+        outcome: Result<Value, RpcError>,
+    },
 }
 
 /// The error of a request.
@@ -30,7 +37,9 @@ impl RpcError {
     pub(crate) fn full_text(&self) -> String {
         let more = match &self.data {
             Value::String(text) => Some(text.as_str()),
-            data => ["message", "details", "error"].iter().find_map(|it| data[*it].as_str()),
+            data => ["message", "details", "error"]
+                .iter()
+                .find_map(|it| data[*it].as_str()),
         };
         match more.filter(|it| !self.message.contains(it)) {
             Some(more) if self.message.is_empty() => more.to_owned(),
@@ -42,7 +51,9 @@ impl RpcError {
 
 /// Parses a line. Returns `None` if it is not a message.
 pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
-    let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else { return None };
+    let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
+        return None;
+    };
     let id = fields.remove("id").filter(|it| !it.is_null());
     let method = match fields.remove("method") {
         Some(Value::String(method)) => Some(method),
@@ -54,11 +65,23 @@ pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
         (Some(id), Some(method)) => Some(RpcMessage::Request { id, method, params }),
         (None, Some(method)) => Some(RpcMessage::Notification { method, params }),
         (Some(id), None) => match (fields.remove("result"), fields.remove("error")) {
-            (Some(result), None) => Some(RpcMessage::Answer { id, outcome: Ok(result) }),
-            (None, Some(error)) => Some(RpcMessage::Answer { id, outcome: Err(parse_error(&error)) }),
+            (Some(result), None) => Some(RpcMessage::Answer {
+                id,
+                outcome: Ok(result),
+            }),
+            (None, Some(error)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Err(parse_error(&error)),
+            }),
             // Some programs send both fields, and one of them is null.
-            (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer { id, outcome: Err(parse_error(&error)) }),
-            (Some(result), Some(Value::Null)) => Some(RpcMessage::Answer { id, outcome: Ok(result) }),
+            (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Err(parse_error(&error)),
+            }),
+            (Some(result), Some(Value::Null)) => Some(RpcMessage::Answer {
+                id,
+                outcome: Ok(result),
+            }),
             _ => None,
         },
         (None, None) => None,
@@ -119,16 +142,28 @@ mod tests {
     #[test]
     fn lines_are_parsed_as_requests_notifications_results_or_errors() {
         for (line, kind) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#, "request"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{}}"#,
+                "request",
+            ),
             (r#"{"id":"x","method":"a"}"#, "request"),
             (r#"{"id":null,"method":"a"}"#, "note"),
             (r#"{"method":"a","params":[]}"#, "note"),
             (r#"{"id":1,"result":null}"#, "result"),
-            (r#"{"id":1,"result":null,"error":{"code":-1,"message":"m"}}"#, "error"),
+            (
+                r#"{"id":1,"result":null,"error":{"code":-1,"message":"m"}}"#,
+                "error",
+            ),
             (r#"{"id":1,"result":{},"error":null}"#, "result"),
-            (r#"{"id":0,"error":{"code":-1,"message":"m","data":{}}}"#, "error"),
+            (
+                r#"{"id":0,"error":{"code":-1,"message":"m","data":{}}}"#,
+                "error",
+            ),
             (r#"{"id":1}"#, "nothing"),
-            (r#"{"id":null,"error":{"code":-32700,"message":"parse"}}"#, "nothing"),
+            (
+                r#"{"id":null,"error":{"code":-32700,"message":"parse"}}"#,
+                "nothing",
+            ),
             (r#"[1]"#, "nothing"),
             (r#"{"method":7}"#, "nothing"),
             ("hello", "nothing"),
@@ -139,7 +174,9 @@ mod tests {
                 Some(RpcMessage::Request { .. }) => "request",
                 Some(RpcMessage::Notification { .. }) => "note",
                 Some(RpcMessage::Answer { outcome: Ok(_), .. }) => "result",
-                Some(RpcMessage::Answer { outcome: Err(_), .. }) => "error",
+                Some(RpcMessage::Answer {
+                    outcome: Err(_), ..
+                }) => "error",
             };
             assert_eq!(seen, kind, "{line}");
         }
@@ -152,16 +189,29 @@ mod tests {
                 parse_message(&dialect.request(3, "session/new", json!({}))),
                 Some(RpcMessage::Request { id, method, .. }) if id == json!(3) && method == "session/new"
             ));
-            assert!(matches!(parse_message(&dialect.notification("n", json!({}))), Some(RpcMessage::Notification { .. })));
+            assert!(matches!(
+                parse_message(&dialect.notification("n", json!({}))),
+                Some(RpcMessage::Notification { .. })
+            ));
             assert!(matches!(
                 parse_message(&dialect.result(&json!("r"), json!(1))),
                 Some(RpcMessage::Answer { outcome: Ok(_), .. })
             ));
             assert!(matches!(
                 parse_message(&dialect.error(&json!("r"), METHOD_NOT_FOUND, "no")),
-                Some(RpcMessage::Answer { outcome: Err(RpcError { code: METHOD_NOT_FOUND, .. }), .. })
+                Some(RpcMessage::Answer {
+                    outcome: Err(RpcError {
+                        code: METHOD_NOT_FOUND,
+                        ..
+                    }),
+                    ..
+                })
             ));
         }
-        assert!(!RpcDialect::WithoutVersion.notification("n", json!({})).contains("jsonrpc"));
+        assert!(
+            !RpcDialect::WithoutVersion
+                .notification("n", json!({}))
+                .contains("jsonrpc")
+        );
     }
 }

@@ -36,7 +36,11 @@ pub(super) enum ToolServerLocation {
 impl AllowList {
     /// Parses a list of hosts. The error names the invalid entry.
     pub fn new(entries: &[String]) -> Result<AllowList, String> {
-        entries.iter().map(|it| AllowListEntry::parse(it)).collect::<Result<_, _>>().map(AllowList)
+        entries
+            .iter()
+            .map(|it| AllowListEntry::parse(it))
+            .collect::<Result<_, _>>()
+            .map(AllowList)
     }
 
     /// Returns whether the list allows this name or address. The address of a name is checked by
@@ -47,7 +51,9 @@ impl AllowList {
         self.0.iter().any(|rule| {
             let named = match &rule.host {
                 HostPattern::Name(name) => *name == host,
-                HostPattern::Subdomains(suffix) => host.len() > suffix.len() && host.ends_with(suffix.as_str()),
+                HostPattern::Subdomains(suffix) => {
+                    host.len() > suffix.len() && host.ends_with(suffix.as_str())
+                }
                 HostPattern::Address(listed) => address == Some(*listed),
             };
             named && rule.matches_port(port)
@@ -58,7 +64,11 @@ impl AllowList {
     /// able to open this machine or its network, unless the address itself is listed.
     pub(super) fn allows_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
-        is_public(address) || self.0.iter().any(|it| it.host == HostPattern::Address(address) && it.matches_port(port))
+        is_public(address)
+            || self
+                .0
+                .iter()
+                .any(|it| it.host == HostPattern::Address(address) && it.matches_port(port))
     }
 }
 
@@ -66,7 +76,8 @@ impl AllowListEntry {
     fn parse(entry: &str) -> Result<AllowListEntry, String> {
         let wrong = || {
             format!(
-                "{entry:?} is not a host: write example.com, *.example.com, 192.0.2.7 or one of them with :PORT, \
+                "{entry:?} is not a host: write example.com, *.example.com, 192.0.2.7 or one of \
+                 them with :PORT, \
                  [2001:db8::7]:PORT for an address with colons"
             )
         };
@@ -76,12 +87,16 @@ impl AllowListEntry {
             !it.is_empty()
                 && it.len() <= 253
                 && it.split('.').all(|it| !it.is_empty() && it.len() <= 63)
-                && it.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.'))
+                && it
+                    .bytes()
+                    .all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.'))
         };
         let host = match (parse_address(&host), host.strip_prefix("*.")) {
             (Some(address), _) => HostPattern::Address(address),
             // `*.com` would allow most of the internet.
-            (None, Some(suffix)) if name(suffix) && suffix.contains('.') => HostPattern::Subdomains(format!(".{suffix}")),
+            (None, Some(suffix)) if name(suffix) && suffix.contains('.') => {
+                HostPattern::Subdomains(format!(".{suffix}"))
+            }
             (None, None) if name(&host) => HostPattern::Name(host),
             _ => return Err(wrong()),
         };
@@ -89,7 +104,8 @@ impl AllowListEntry {
     }
 
     fn matches_port(&self, port: u16) -> bool {
-        self.port.map_or(DEFAULT_PORTS.contains(&port), |it| it == port)
+        self.port
+            .map_or(DEFAULT_PORTS.contains(&port), |it| it == port)
     }
 }
 
@@ -115,7 +131,9 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
 /// Splits a text into a host and a port. Without a port, `usual` is used.
 pub(super) fn split_host_and_port(text: &str, usual: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = split_port(text)?;
-    let fine = !host.is_empty() && host.len() <= 253 && host.bytes().all(|it| it.is_ascii_graphic() && it != b'/');
+    let fine = !host.is_empty()
+        && host.len() <= 253
+        && host.bytes().all(|it| it.is_ascii_graphic() && it != b'/');
     fine.then_some((host.to_owned(), port.or(usual)?))
 }
 
@@ -136,10 +154,15 @@ pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String
         _ => return Err(format!("{url:?} is not the URL of a server")),
     };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let (host, port) = split_host_and_port(authority, Some(usual)).ok_or_else(|| format!("{url:?} is not the URL of a server"))?;
+    let (host, port) = split_host_and_port(authority, Some(usual))
+        .ok_or_else(|| format!("{url:?} is not the URL of a server"))?;
     Ok(match parse_address(&host) {
-        Some(address) if address.is_loopback() => ToolServerLocation::Loopback(SocketAddr::new(address, port)),
-        None if host.eq_ignore_ascii_case("localhost") => ToolServerLocation::Loopback(SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
+        Some(address) if address.is_loopback() => {
+            ToolServerLocation::Loopback(SocketAddr::new(address, port))
+        }
+        None if host.eq_ignore_ascii_case("localhost") => {
+            ToolServerLocation::Loopback(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+        }
         Some(IpAddr::V6(address)) => ToolServerLocation::Remote(format!("[{address}]:{port}")),
         _ => ToolServerLocation::Remote(format!("{host}:{port}")),
     })
@@ -167,7 +190,8 @@ fn is_public(address: IpAddr) -> bool {
         }
         IpAddr::V6(it) => {
             let s = it.segments();
-            let inner = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+            let inner =
+                |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if s[..6] == [0; 6] || s[..6] == [0, 0, 0, 0, 0, 0xffff] {
                 // This is the unspecified address, the loopback address, or an embedded IPv4
                 // address.
@@ -181,7 +205,9 @@ fn is_public(address: IpAddr) -> bool {
             }
             // Only this eighth of the addresses is assigned. Tunnels and documentation are excluded
             // from it.
-            s[0] & 0xe000 == 0x2000 && !(s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8)) && s[0] != 0x3fff
+            s[0] & 0xe000 == 0x2000
+                && !(s[0] == 0x2001 && (s[1] < 0x200 || s[1] == 0xdb8))
+                && s[0] != 0x3fff
         }
     }
 }
@@ -191,13 +217,24 @@ mod tests {
     use super::*;
 
     fn allow_list(entries: &[&str]) -> AllowList {
-        AllowList::new(&entries.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>()).unwrap()
+        AllowList::new(
+            &entries
+                .iter()
+                .map(|it| (*it).to_owned())
+                .collect::<Vec<_>>(),
+        )
+        .unwrap()
     }
 
     #[test]
     fn s11_a_list_matches_only_its_own_hosts_and_ports() {
-        let rules =
-            allow_list(&["api.example.com", "*.files.example", "Mixed.Example:8443", "192.0.2.7:81", "[2001:db8::7]"]);
+        let rules = allow_list(&[
+            "api.example.com",
+            "*.files.example",
+            "Mixed.Example:8443",
+            "192.0.2.7:81",
+            "[2001:db8::7]",
+        ]);
         let listed = [
             ("api.example.com", 443),
             ("API.example.com.", 80),
@@ -275,10 +312,21 @@ mod tests {
             "2001::1",
         ];
         for address in closed {
-            assert!(!rules.allows_address(address.parse().unwrap(), 443), "{address}");
+            assert!(
+                !rules.allows_address(address.parse().unwrap(), 443),
+                "{address}"
+            );
         }
-        for address in ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "64:ff9b::101:101"] {
-            assert!(rules.allows_address(address.parse().unwrap(), 443), "{address}");
+        for address in [
+            "1.1.1.1",
+            "93.184.216.34",
+            "2606:4700::1111",
+            "64:ff9b::101:101",
+        ] {
+            assert!(
+                rules.allows_address(address.parse().unwrap(), 443),
+                "{address}"
+            );
         }
         assert!(rules.allows_address("10.1.2.3".parse().unwrap(), 8080));
         assert!(!rules.allows_address("10.1.2.3".parse().unwrap(), 443));

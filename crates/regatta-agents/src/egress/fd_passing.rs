@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg, sockopt::socket_peercred,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt::socket_peercred,
 };
 
 /// The time that each side waits for the other.
@@ -28,7 +28,9 @@ const REJECTED_PEER_TIMEOUT: Duration = Duration::from_secs(1);
 fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let name = path.file_name().unwrap_or_default();
-    let short = Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name);
+    let short = Path::new("/proc/self/fd")
+        .join(directory.as_raw_fd().to_string())
+        .join(name);
     Ok((directory, short))
 }
 
@@ -54,7 +56,13 @@ pub(super) fn receive_sockets(
     let mut stage = loop {
         let (mut stage, _) = listener.accept()?;
         // The credentials hold the process number in this process's namespace.
-        if welcome(socket_peercred(&stage)?.pid.as_raw_nonzero().get().unsigned_abs()) {
+        if welcome(
+            socket_peercred(&stage)?
+                .pid
+                .as_raw_nonzero()
+                .get()
+                .unsigned_abs(),
+        ) {
             break stage;
         }
         // The peer's byte is read first, because closing a connection with unread data would
@@ -67,7 +75,12 @@ pub(super) fn receive_sockets(
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut word = [0; 1];
-    recvmsg(&stage, &mut [IoSliceMut::new(&mut word)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    recvmsg(
+        &stage,
+        &mut [IoSliceMut::new(&mut word)],
+        &mut control,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
     let mut sockets = vec![];
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(fds) = message {
@@ -76,7 +89,10 @@ pub(super) fn receive_sockets(
     }
     if sockets.len() != count {
         drop(stage.write_all(b"n"));
-        return Err(io::Error::other(format!("the init process passed {} sockets instead of {count}", sockets.len())));
+        return Err(io::Error::other(format!(
+            "the init process passed {} sockets instead of {count}",
+            sockets.len()
+        )));
     }
     Ok((stage, sockets))
 }
@@ -92,7 +108,9 @@ pub(crate) fn send_sockets(socket: &Path, inside: &[SocketAddr]) -> Result<(), S
     let mut sockets = vec![];
     for address in inside {
         let listener = TcpListener::bind(address);
-        sockets.push(listener.map_err(|error| format!("no socket can listen on {address} in the sandbox ({error})"))?);
+        sockets.push(listener.map_err(|error| {
+            format!("no socket can listen on {address} in the sandbox ({error})")
+        })?);
     }
     let done = || -> io::Result<bool> {
         let (_directory, short) = short_path(socket)?;
@@ -104,7 +122,12 @@ pub(crate) fn send_sockets(socket: &Path, inside: &[SocketAddr]) -> Result<(), S
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(io::Error::other("the sockets do not fit into one message"));
         }
-        sendmsg(&shim, &[IoSlice::new(b"s")], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(
+            &shim,
+            &[IoSlice::new(b"s")],
+            &mut control,
+            SendFlags::NOSIGNAL,
+        )?;
         let mut answer = [0; 1];
         shim.read_exact(&mut answer)?;
         Ok(answer == *b"y")
@@ -125,9 +148,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
-        let stage = std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
+        let stage =
+            std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
         assert!(receive_sockets(&listener, 2, &|_| true).is_err());
-        assert!(stage.join().unwrap().unwrap_err().contains("did not let it start"));
+        assert!(
+            stage
+                .join()
+                .unwrap()
+                .unwrap_err()
+                .contains("did not let it start")
+        );
     }
 
     #[test]
@@ -135,7 +165,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("socket");
         let listener = listen(&socket).unwrap();
-        let stages = std::thread::spawn(move || [send_sockets(&socket, &[]), send_sockets(&socket, &[])]);
+        let stages =
+            std::thread::spawn(move || [send_sockets(&socket, &[]), send_sockets(&socket, &[])]);
         let seen = std::cell::RefCell::new(vec![]);
         let second = |pid| {
             seen.borrow_mut().push(pid);
@@ -158,7 +189,8 @@ mod tests {
         std::fs::create_dir(&deep).unwrap();
         let socket = deep.join("socket");
         let listener = listen(&socket).unwrap();
-        let stage = std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
+        let stage =
+            std::thread::spawn(move || send_sockets(&socket, &["127.0.0.1:0".parse().unwrap()]));
         let (connection, mut sockets) = receive_sockets(&listener, 1, &|_| true).unwrap();
         acknowledge(connection).unwrap();
         stage.join().unwrap().unwrap();

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! inside, an empty network               outside, the shim
-//! init process: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate: accepts, checks, connects
-//! program: HTTPS_PROXY=http://127.0.0.1:61080
+//! init process: listens on 127.0.0.1 ──── its listening sockets, over a unix socket ───▶ gate:
+//! accepts, checks, connects program: HTTPS_PROXY=http://127.0.0.1:61080
 //! ```
 //!
 //! A socket stays in the network in which it was created, whichever process holds it. Regatta
@@ -13,12 +13,12 @@
 //! passes its sockets is removed before the program starts. The gate runs in the shim, so it
 //! survives a restart of the daemon and ends with the program.
 //!
-//! [`rules`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`] passes
-//! the sockets, [`proxy`] serves one connection, and this file accepts connections.
+//! [`rules`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`]
+//! passes the sockets, [`proxy`] serves one connection, and this file accepts connections.
 
+mod allow_list;
 mod fd_passing;
 mod proxy;
-mod allow_list;
 
 use std::collections::HashMap;
 use std::io;
@@ -29,8 +29,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use fd_passing::send_sockets;
 pub use allow_list::AllowList;
+pub(crate) use fd_passing::send_sockets;
 
 /// The proxy's port inside. It is above the ports that the kernel assigns to clients, so no client
 /// takes it.
@@ -57,12 +57,17 @@ impl EgressRoutes {
     /// Creates the routes to these hosts and to the tools at this URL. Returns `None` if there is
     /// no route.
     pub fn new(allow: &[String], tools: Option<&str>) -> Result<Option<EgressRoutes>, String> {
-        let mut ways = EgressRoutes { allow: allow.to_vec(), tools: None };
+        let mut ways = EgressRoutes {
+            allow: allow.to_vec(),
+            tools: None,
+        };
         if let Some(url) = tools {
             match allow_list::locate_tool_server(url)? {
                 // Without privileges no process can listen on a low port, so the proxy leads to
                 // these tools.
-                allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => ways.allow.push(address.to_string()),
+                allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => {
+                    ways.allow.push(address.to_string())
+                }
                 allow_list::ToolServerLocation::Loopback(address) => ways.tools = Some(address),
                 allow_list::ToolServerLocation::Remote(listed) => ways.allow.push(listed),
             }
@@ -86,7 +91,9 @@ impl EgressRoutes {
 
     /// Returns the variables that make programs use the proxy.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
-        let Some(proxy) = self.proxy_address() else { return vec![] };
+        let Some(proxy) = self.proxy_address() else {
+            return vec![];
+        };
         let mut all = vec![("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())];
         for (name, value) in [
             ("HTTP_PROXY", format!("http://{proxy}")),
@@ -132,7 +139,11 @@ impl EgressGate {
     /// Creates the socket. The program is started after it.
     pub fn open(tmp: &Path, ways: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
-        Ok(EgressGate { listener: fd_passing::listen(&socket)?, socket, routes: ways })
+        Ok(EgressGate {
+            listener: fd_passing::listen(&socket)?,
+            socket,
+            routes: ways,
+        })
     }
 
     /// Waits for an init process and serves its sockets in new threads.
@@ -140,8 +151,8 @@ impl EgressGate {
         self.serve_process(tell, &|_| true, || Ok(()))
     }
 
-    /// Like [`EgressGate::serve_any`], but accepts only the init process that is `welcome` and runs `settle`
-    /// before it lets the process continue.
+    /// Like [`EgressGate::serve_any`], but accepts only the init process that is `welcome` and runs
+    /// `settle` before it lets the process continue.
     pub(crate) fn serve_process(
         self,
         tell: OnRefusal,
@@ -149,7 +160,11 @@ impl EgressGate {
         settle: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
         let rules = AllowList::new(&self.routes.allow).map_err(io::Error::other)?;
-        let guard = Arc::new(GateState { allow_list: rules, refusal_counts: Mutex::default(), on_refusal: tell });
+        let guard = Arc::new(GateState {
+            allow_list: rules,
+            refusal_counts: Mutex::default(),
+            on_refusal: tell,
+        });
         let inside = self.routes.inner_addresses();
         let taken = fd_passing::receive_sockets(&self.listener, inside.len(), welcome);
         // The socket is removed in any case, so that no other process finds it.
@@ -158,7 +173,10 @@ impl EgressGate {
         let (stage, sockets) = taken?;
         removed?;
         for (address, socket) in inside.into_iter().zip(sockets) {
-            let (guard, tools) = (Arc::clone(&guard), self.routes.tools.filter(|it| *it == address));
+            let (guard, tools) = (
+                Arc::clone(&guard),
+                self.routes.tools.filter(|it| *it == address),
+            );
             std::thread::Builder::new()
                 .name("gate".to_owned())
                 .stack_size(proxy::STACK_BYTES)
@@ -188,10 +206,20 @@ impl GateState {
         *times += 1;
         let (times, last) = (*times, told.len() == MAX_REPORTED_HOSTS);
         drop(told);
-        if times.checked_ilog10().is_some_and(|it| 10_u64.pow(it) == times) {
-            let why =
-                if last && times == 1 { format!("{why}; further hosts are not reported") } else { why.to_owned() };
-            (self.on_refusal)(RefusedConnection { to: to.to_owned(), why, times });
+        if times
+            .checked_ilog10()
+            .is_some_and(|it| 10_u64.pow(it) == times)
+        {
+            let why = if last && times == 1 {
+                format!("{why}; further hosts are not reported")
+            } else {
+                why.to_owned()
+            };
+            (self.on_refusal)(RefusedConnection {
+                to: to.to_owned(),
+                why,
+                times,
+            });
         }
     }
 }
@@ -204,7 +232,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, guard: &Arc<GateState>) {
     let busy = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
-        let room = busy.1.wait_while(lock(&busy.0), |it| *it >= MAX_CONNECTIONS);
+        let room = busy
+            .1
+            .wait_while(lock(&busy.0), |it| *it >= MAX_CONNECTIONS);
         *room.unwrap_or_else(PoisonError::into_inner) += 1;
         let place = ConnectionSlot(Arc::clone(&busy));
         let client = match listener.accept() {
@@ -228,7 +258,12 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, guard: 
             });
         };
         // Without a thread the client is dropped, so that its connection ends.
-        drop(std::thread::Builder::new().name("gate".to_owned()).stack_size(proxy::STACK_BYTES).spawn(run));
+        drop(
+            std::thread::Builder::new()
+                .name("gate".to_owned())
+                .stack_size(proxy::STACK_BYTES)
+                .spawn(run),
+        );
     }
 }
 
@@ -250,25 +285,52 @@ mod tests {
     fn repeated_refusal_is_reported_at_1_10_and_100_times() {
         let heard: Arc<Mutex<Vec<RefusedConnection>>> = Arc::default();
         let (hear, rules) = (Arc::clone(&heard), AllowList::new(&[]).unwrap());
-        let guard = GateState { allow_list: rules, refusal_counts: Mutex::default(), on_refusal: Arc::new(move |it| lock(&hear).push(it)) };
+        let guard = GateState {
+            allow_list: rules,
+            refusal_counts: Mutex::default(),
+            on_refusal: Arc::new(move |it| lock(&hear).push(it)),
+        };
         for _ in 0..250 {
             guard.report_refusal("a.example:443", "it is not listed");
         }
-        assert_eq!(lock(&heard).iter().map(|it| it.times).collect::<Vec<_>>(), [1, 10, 100]);
+        assert_eq!(
+            lock(&heard).iter().map(|it| it.times).collect::<Vec<_>>(),
+            [1, 10, 100]
+        );
         for nth in 0..2 * MAX_REPORTED_HOSTS {
             guard.report_refusal(&format!("{nth}.example:443"), "it is not listed");
         }
         let heard = lock(&heard);
         assert_eq!(heard.len(), 3 + MAX_REPORTED_HOSTS - 1);
-        assert!(heard.last().unwrap().why.contains("are not reported"), "{:?}", heard.last());
+        assert!(
+            heard.last().unwrap().why.contains("are not reported"),
+            "{:?}",
+            heard.last()
+        );
     }
 
     #[test]
     fn proxy_does_not_use_the_port_of_the_mcp_server() {
-        let ways = EgressRoutes::new(&["a.example".to_owned()], Some("http://127.0.0.1:61080/mcp")).unwrap().unwrap();
-        assert_eq!(ways.inner_addresses().iter().map(SocketAddr::port).collect::<Vec<_>>(), [61_081, 61_080]);
+        let ways = EgressRoutes::new(
+            &["a.example".to_owned()],
+            Some("http://127.0.0.1:61080/mcp"),
+        )
+        .unwrap()
+        .unwrap();
+        assert_eq!(
+            ways.inner_addresses()
+                .iter()
+                .map(SocketAddr::port)
+                .collect::<Vec<_>>(),
+            [61_081, 61_080]
+        );
         assert_eq!(EgressRoutes::new(&[], None).unwrap(), None);
-        let far = EgressRoutes::new(&[], Some("https://regatta.example/mcp")).unwrap().unwrap();
-        assert_eq!((far.allow, far.tools), (vec!["regatta.example:443".to_owned()], None));
+        let far = EgressRoutes::new(&[], Some("https://regatta.example/mcp"))
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (far.allow, far.tools),
+            (vec!["regatta.example:443".to_owned()], None)
+        );
     }
 }

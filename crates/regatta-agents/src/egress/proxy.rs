@@ -35,7 +35,11 @@ enum ProxyRequest {
     /// A tunnel (`CONNECT`).
     Tunnel { host: String, port: u16 },
     /// A single request, whose head is rewritten for the target server.
-    Forward { host: String, port: u16, head: Vec<u8> },
+    Forward {
+        host: String,
+        port: u16,
+        head: Vec<u8>,
+    },
 }
 
 /// Copies a connection to another address without reading it.
@@ -47,17 +51,26 @@ pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Resul
 /// Serves a client of the proxy.
 pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Result<()> {
     let Some((head, rest)) = read_head(&mut client)? else {
-        return respond(&mut client, "400 Bad Request", "The head of the request is too long or incomplete.");
+        return respond(
+            &mut client,
+            "400 Bad Request",
+            "The head of the request is too long or incomplete.",
+        );
     };
     let (host, port, first) = match parse_head(&head) {
         Ok(ProxyRequest::Tunnel { host, port }) => (host, port, rest),
         Ok(ProxyRequest::Forward { host, port, head }) => (host, port, [head, rest].concat()),
         Err(why) => return respond(&mut client, "400 Bad Request", why),
     };
-    let to = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let to = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
     let mut refuse = |why: &str| {
         guard.report_refusal(&to, why);
-        let text = format!("{to} was refused: {why}. Add it with `regatta agent add NAME --egress {to}`.");
+        let text =
+            format!("{to} was refused: {why}. Add it with `regatta agent add NAME --egress {to}`.");
         respond(&mut client, "403 Forbidden", &text)
     };
     if !guard.allow_list.allows_host(&host, port) {
@@ -68,13 +81,23 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
         None => match (host.as_str(), port).to_socket_addrs() {
             Ok(found) => found.map(|it| it.ip()).collect(),
             Err(error) => {
-                return respond(&mut client, "502 Bad Gateway", &format!("{host} could not be resolved: {error}."));
+                return respond(
+                    &mut client,
+                    "502 Bad Gateway",
+                    &format!("{host} could not be resolved: {error}."),
+                );
             }
         },
     };
-    let open: Vec<IpAddr> = addresses.iter().copied().filter(|it| guard.allow_list.allows_address(*it, port)).collect();
+    let open: Vec<IpAddr> = addresses
+        .iter()
+        .copied()
+        .filter(|it| guard.allow_list.allows_address(*it, port))
+        .collect();
     if let (true, Some(first)) = (open.is_empty(), addresses.first()) {
-        return refuse(&format!("its name resolves to {first}, an address of this machine or its network"));
+        return refuse(&format!(
+            "its name resolves to {first}, an address of this machine or its network"
+        ));
     }
     let mut server = Err(io::Error::other("the host has no address"));
     for address in open {
@@ -85,7 +108,13 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
     }
     let server = match server {
         Ok(server) => server,
-        Err(error) => return respond(&mut client, "502 Bad Gateway", &format!("{to} is not reachable: {error}.")),
+        Err(error) => {
+            return respond(
+                &mut client,
+                "502 Bad Gateway",
+                &format!("{to} is not reachable: {error}."),
+            );
+        }
     };
     if head.starts_with(b"CONNECT ") {
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
@@ -96,7 +125,8 @@ pub(super) fn serve_client(mut client: TcpStream, guard: &GateState) -> io::Resu
 fn respond(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
     let text = format!("regatta: {text}\n");
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: \
+        {}\r\nconnection: close\r\n\r\n",
         text.len()
     );
     client.write_all(head.as_bytes())?;
@@ -140,7 +170,9 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     let head = std::str::from_utf8(head).map_err(|_| NO_REQUEST)?;
     let mut lines = head.split("\r\n");
     let first = lines.next().unwrap_or_default();
-    let [method, target, version] = first.split(' ').collect::<Vec<_>>()[..] else { return Err(NO_REQUEST) };
+    let [method, target, version] = first.split(' ').collect::<Vec<_>>()[..] else {
+        return Err(NO_REQUEST);
+    };
     if !version.starts_with("HTTP/1.") || !method.bytes().all(|it| it.is_ascii_uppercase()) {
         return Err(NO_REQUEST);
     }
@@ -148,24 +180,43 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
         let (host, port) = allow_list::split_host_and_port(target, None).ok_or(NO_REQUEST)?;
         return Ok(ProxyRequest::Tunnel { host, port });
     }
-    let rest = target.strip_prefix("http://").ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
+    let rest = target
+        .strip_prefix("http://")
+        .ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
     let at = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(at);
     // A host with a user name and a password before an @ is rejected.
-    let (host, port) = allow_list::split_host_and_port(authority, Some(80)).filter(|it| !it.0.contains('@')).ok_or(NO_REQUEST)?;
+    let (host, port) = allow_list::split_host_and_port(authority, Some(80))
+        .filter(|it| !it.0.contains('@'))
+        .ok_or(NO_REQUEST)?;
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut rewritten = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {authority}\r\n");
     for line in lines.take_while(|it| !it.is_empty()) {
-        let name = line.split(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let name = line
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         // A connection serves one request, because the next may be for another host.
-        let ours = ["host", "connection", "proxy-connection", "proxy-authorization", "keep-alive"];
+        let ours = [
+            "host",
+            "connection",
+            "proxy-connection",
+            "proxy-authorization",
+            "keep-alive",
+        ];
         if !ours.contains(&name.as_str()) {
             rewritten.push_str(line);
             rewritten.push_str("\r\n");
         }
     }
     rewritten.push_str("Connection: close\r\n\r\n");
-    Ok(ProxyRequest::Forward { host, port, head: rewritten.into_bytes() })
+    Ok(ProxyRequest::Forward {
+        host,
+        port,
+        head: rewritten.into_bytes(),
+    })
 }
 
 /// One direction of a connection.
@@ -182,7 +233,14 @@ struct OneWayCopy<'a> {
 
 impl<'a> OneWayCopy<'a> {
     fn new(from: &'a TcpStream, to: &'a TcpStream, first: &[u8]) -> OneWayCopy<'a> {
-        OneWayCopy { from, to, buffer: first.to_vec(), written: 0, has_source_ended: false, is_target_closed: false }
+        OneWayCopy {
+            from,
+            to,
+            buffer: first.to_vec(),
+            written: 0,
+            has_source_ended: false,
+            is_target_closed: false,
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -197,7 +255,8 @@ impl<'a> OneWayCopy<'a> {
             self.written = 0;
             let mut from = self.from;
             let read = unless_blocked(from.read(&mut self.buffer));
-            self.buffer.truncate(*read.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0));
+            self.buffer
+                .truncate(*read.as_ref().ok().and_then(Option::as_ref).unwrap_or(&0));
             self.has_source_ended = read? == Some(0);
             moved |= !self.is_empty() || self.has_source_ended;
         }
@@ -222,7 +281,14 @@ impl<'a> OneWayCopy<'a> {
 fn unless_blocked(done: io::Result<usize>) -> io::Result<Option<usize>> {
     match done {
         Ok(length) => Ok(Some(length)),
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -242,8 +308,16 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::R
             continue;
         }
         let wants = |reads: &OneWayCopy<'_>, writes: &OneWayCopy<'_>| {
-            let read = if reads.is_empty() && !reads.has_source_ended { PollFlags::IN } else { PollFlags::empty() };
-            read | if writes.is_empty() { PollFlags::empty() } else { PollFlags::OUT }
+            let read = if reads.is_empty() && !reads.has_source_ended {
+                PollFlags::IN
+            } else {
+                PollFlags::empty()
+            };
+            read | if writes.is_empty() {
+                PollFlags::empty()
+            } else {
+                PollFlags::OUT
+            }
         };
         let asked = [wants(&up, &down), wants(&down, &up)];
         let mut fds = [PollFd::new(client, asked[0]), PollFd::new(server, asked[1])];
@@ -252,7 +326,12 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first: &[u8]) -> io::R
         }
         // A poll reports a lost peer even if no event was requested from it. Then there is nothing
         // left to do.
-        let gone = |it: usize| asked[it].is_empty() && fds[it].revents().intersects(PollFlags::HUP | PollFlags::ERR);
+        let gone = |it: usize| {
+            asked[it].is_empty()
+                && fds[it]
+                    .revents()
+                    .intersects(PollFlags::HUP | PollFlags::ERR)
+        };
         if gone(0) || gone(1) {
             return Ok(());
         }
@@ -270,9 +349,20 @@ mod tests {
 
     #[test]
     fn proxy_parses_requests_strictly() {
-        let tunnel = |host: &str, port| Ok(ProxyRequest::Tunnel { host: host.to_owned(), port });
-        assert_eq!(parse_text("CONNECT a.example:443 HTTP/1.1\r\nHost: b.example\r\n\r\n"), tunnel("a.example", 443));
-        assert_eq!(parse_text("CONNECT [::1]:80 HTTP/1.0\r\n\r\n"), tunnel("::1", 80));
+        let tunnel = |host: &str, port| {
+            Ok(ProxyRequest::Tunnel {
+                host: host.to_owned(),
+                port,
+            })
+        };
+        assert_eq!(
+            parse_text("CONNECT a.example:443 HTTP/1.1\r\nHost: b.example\r\n\r\n"),
+            tunnel("a.example", 443)
+        );
+        assert_eq!(
+            parse_text("CONNECT [::1]:80 HTTP/1.0\r\n\r\n"),
+            tunnel("::1", 80)
+        );
         for bad in [
             "CONNECT a.example HTTP/1.1\r\n\r\n",
             "CONNECT a.example:443/x HTTP/1.1\r\n\r\n",
@@ -291,14 +381,24 @@ mod tests {
 
     #[test]
     fn request_is_rewritten_for_the_checked_host() {
-        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: b.example\r\nProxy-Authorization: secret\r\n\
+        let head = "POST http://a.example:8080/x?y HTTP/1.1\r\nHost: \
+                    b.example\r\nProxy-Authorization: secret\r\n\
                     Connection: keep-alive\r\nContent-Length: 2\r\n\r\n";
-        let rewritten = "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: 2\r\nConnection: close\r\n\r\n";
+        let rewritten = "POST /x?y HTTP/1.1\r\nHost: a.example:8080\r\nContent-Length: \
+            2\r\nConnection: close\r\n\r\n";
         assert_eq!(
             parse_text(head),
-            Ok(ProxyRequest::Forward { host: "a.example".to_owned(), port: 8080, head: rewritten.as_bytes().to_vec() })
+            Ok(ProxyRequest::Forward {
+                host: "a.example".to_owned(),
+                port: 8080,
+                head: rewritten.as_bytes().to_vec()
+            })
         );
-        let Ok(ProxyRequest::Forward { head, .. }) = parse_text("GET http://a.example?q HTTP/1.1\r\n\r\n") else { panic!() };
+        let Ok(ProxyRequest::Forward { head, .. }) =
+            parse_text("GET http://a.example?q HTTP/1.1\r\n\r\n")
+        else {
+            panic!()
+        };
         assert!(head.starts_with(b"GET /?q HTTP/1.1\r\n"));
     }
 }

@@ -10,8 +10,13 @@ use super::mounts::{MountPlan, PathContent};
 
 /// Returns the path of bubblewrap if it is on PATH.
 pub(super) fn find_bubblewrap(path: &[PathBuf]) -> Option<PathBuf> {
-    let candidates = path.iter().filter(|it| it.is_absolute()).map(|it| it.join("bwrap"));
-    candidates.into_iter().find(|it| rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok() && it.is_file())
+    let candidates = path
+        .iter()
+        .filter(|it| it.is_absolute())
+        .map(|it| it.join("bwrap"));
+    candidates
+        .into_iter()
+        .find(|it| rustix::fs::access(it, rustix::fs::Access::EXEC_OK).is_ok() && it.is_file())
 }
 
 /// A bubblewrap invocation around a program.
@@ -29,10 +34,17 @@ impl BubblewrapCommand<'_> {
     /// Returns the command line up to the program's own command.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![self.program.into()];
-        let mut say =
-            |words: &[&dyn AsRef<std::ffi::OsStr>]| line.extend(words.iter().map(|it| it.as_ref().to_owned()));
+        let mut say = |words: &[&dyn AsRef<std::ffi::OsStr>]| {
+            line.extend(words.iter().map(|it| it.as_ref().to_owned()))
+        };
         // Root gets a user namespace too, because without one it would keep its capabilities.
-        say(&[&"--unshare-user", &"--unshare-pid", &"--unshare-ipc", &"--unshare-uts", &"--unshare-cgroup-try"]);
+        say(&[
+            &"--unshare-user",
+            &"--unshare-pid",
+            &"--unshare-ipc",
+            &"--unshare-uts",
+            &"--unshare-cgroup-try",
+        ]);
         say(&[&"--cap-drop", &"ALL"]);
         if !self.has_network {
             say(&[&"--unshare-net"]);
@@ -48,7 +60,11 @@ impl BubblewrapCommand<'_> {
         }
         // /sys contains other mounts and makes the list longer for all later mounts, so it comes
         // last.
-        let (last, first): (Vec<_>, Vec<_>) = self.plan.places.iter().partition(|(path, _)| path == Path::new("/sys"));
+        let (last, first): (Vec<_>, Vec<_>) = self
+            .plan
+            .places
+            .iter()
+            .partition(|(path, _)| path == Path::new("/sys"));
         for (path, what) in first.into_iter().chain(last) {
             match what {
                 PathContent::Read => say(&[&"--ro-bind", path, path]),
@@ -74,6 +90,9 @@ impl BubblewrapCommand<'_> {
     /// Returns whether other places lie in an otherwise empty directory. Such a directory needs a
     /// mount of its own.
     fn contains_mounts(&self, dir: &Path) -> bool {
-        self.plan.places.iter().any(|(path, _)| path != dir && path.starts_with(dir))
+        self.plan
+            .places
+            .iter()
+            .any(|(path, _)| path != dir && path.starts_with(dir))
     }
 }

@@ -14,10 +14,12 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, WaitOptions, setrlimit, wait};
-use rustix::thread::{CapabilitySet, CapabilitySets, capability_is_in_bounding_set, set_capabilities};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, set_capabilities,
+};
 
 use super::seccomp::AllowedSockets;
-use super::{SandboxMechanism, InitSettings, seccomp, namespaces, landlock_rules};
+use super::{InitSettings, SandboxMechanism, landlock_rules, namespaces, seccomp};
 use crate::egress::send_sockets;
 
 /// The exit code of a start that failed because the sandbox could not be set up.
@@ -43,15 +45,23 @@ pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
     if code != i32::from(SANDBOX_FAILED_EXIT_CODE) {
         return None;
     }
-    let reason = last_line.strip_prefix(NOT_CONFINED_PREFIX).map(|it| format!("The sandbox could not be set up: {it}"));
-    reason.or_else(|| last_line.strip_prefix(NOT_STARTED_PREFIX).map(str::to_owned))
+    let reason = last_line
+        .strip_prefix(NOT_CONFINED_PREFIX)
+        .map(|it| format!("The sandbox could not be set up: {it}"));
+    reason.or_else(|| {
+        last_line
+            .strip_prefix(NOT_STARTED_PREFIX)
+            .map(str::to_owned)
+    })
 }
 
 /// Runs one step: `STEP SETTINGS-FILE -- PROGRAM ARGUMENTS…`, which `prepare` puts before the
 /// program's command line.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
-    let [step, order_file, dashes, program @ ..] = arguments.as_slice() else { return usage() };
+    let [step, order_file, dashes, program @ ..] = arguments.as_slice() else {
+        return usage();
+    };
     if dashes != "--" || program.is_empty() {
         return usage();
     }
@@ -68,7 +78,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    drop(writeln!(io::stderr(), "{NOT_CONFINED_PREFIX}this is an internal step of Regatta, not a command."));
+    drop(writeln!(
+        io::stderr(),
+        "{NOT_CONFINED_PREFIX}this is an internal step of Regatta, not a command."
+    ));
     ExitCode::from(SANDBOX_FAILED_EXIT_CODE)
 }
 
@@ -79,16 +92,25 @@ fn not_confined(why: String) -> String {
 fn read_settings(order_file: &Path) -> Result<InitSettings, String> {
     let order = fs::read(order_file).map_err(|error| error.to_string());
     let order = order.and_then(|it| serde_json::from_slice(&it).map_err(|error| error.to_string()));
-    order.map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
+    order
+        .map_err(|error| not_confined(format!("{} cannot be read ({error})", order_file.display())))
 }
 
 /// Reads the settings for the last time. The file names hidden paths, so it is removed if the
 /// program may start.
-fn read_and_remove_settings(order_file: &Path, program: &[OsString]) -> Result<InitSettings, String> {
+fn read_and_remove_settings(
+    order_file: &Path,
+    program: &[OsString],
+) -> Result<InitSettings, String> {
     let order = read_settings(order_file)?;
     if order.waits_for_shim && !is_verify_only(program) {
         let gone = fs::remove_file(order_file);
-        gone.map_err(|error| not_confined(format!("{} cannot be removed ({error})", order_file.display())))?;
+        gone.map_err(|error| {
+            not_confined(format!(
+                "{} cannot be removed ({error})",
+                order_file.display()
+            ))
+        })?;
     }
     Ok(order)
 }
@@ -99,7 +121,9 @@ fn run_outer_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, S
     let mut second: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
     second.extend([order_file.into(), "--".into()]);
     second.extend_from_slice(program);
-    namespaces::run_in_namespaces(order.network, &second).map(exit_code).map_err(not_confined)
+    namespaces::run_in_namespaces(order.network, &second)
+        .map(exit_code)
+        .map_err(not_confined)
 }
 
 /// Runs as process number 1 in the namespaces: builds the file system, drops capabilities, starts
@@ -115,16 +139,26 @@ fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCod
         return Ok(ExitCode::SUCCESS);
     }
     hand_over_sockets(&order).map_err(not_confined)?;
-    let child = program_command(program).spawn().map_err(|error| not_started(program, &error))?;
+    let child = program_command(program)
+        .spawn()
+        .map_err(|error| not_started(program, &error))?;
     let pid = child.id();
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((reaped, status))) if reaped.as_raw_nonzero().get().unsigned_abs() == pid => {
-                let code = status.exit_status().or_else(|| status.terminating_signal().map(|it| it + 128));
-                return Ok(ExitCode::from(u8::try_from(code.unwrap_or(255)).unwrap_or(255)));
+                let code = status
+                    .exit_status()
+                    .or_else(|| status.terminating_signal().map(|it| it + 128));
+                return Ok(ExitCode::from(
+                    u8::try_from(code.unwrap_or(255)).unwrap_or(255),
+                ));
             }
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(not_confined(format!("the program could not be waited for ({error})"))),
+            Err(error) => {
+                return Err(not_confined(format!(
+                    "the program could not be waited for ({error})"
+                )));
+            }
         }
     }
 }
@@ -132,8 +166,12 @@ fn run_namespace_step(order_file: &Path, program: &[OsString]) -> Result<ExitCod
 /// Becomes the program. Bubblewrap around this process, or Landlock, does the rest.
 fn run_inner_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let order = read_and_remove_settings(order_file, program)?;
-    std::env::set_current_dir(&order.dir)
-        .map_err(|error| not_confined(format!("{} cannot be entered ({error})", order.dir.display())))?;
+    std::env::set_current_dir(&order.dir).map_err(|error| {
+        not_confined(format!(
+            "{} cannot be entered ({error})",
+            order.dir.display()
+        ))
+    })?;
     restrict_process(&order).map_err(not_confined)?;
     if is_verify_only(program) {
         return Ok(ExitCode::SUCCESS);
@@ -145,7 +183,10 @@ fn run_inner_step(order_file: &Path, program: &[OsString]) -> Result<ExitCode, S
 /// Passes the shim the sockets that are the program's only network access, and waits until the shim
 /// lets it continue.
 fn hand_over_sockets(order: &InitSettings) -> Result<(), String> {
-    order.shim.as_ref().map_or(Ok(()), |(socket, inside)| send_sockets(socket, inside))
+    order
+        .shim
+        .as_ref()
+        .map_or(Ok(()), |(socket, inside)| send_sockets(socket, inside))
 }
 
 fn is_verify_only(program: &[OsString]) -> bool {
@@ -169,7 +210,8 @@ fn not_started(program: &[OsString], error: &io::Error) -> String {
     let what = crate::errors::not_executable(&name, error);
     if error.kind() == io::ErrorKind::NotFound || error.kind() == io::ErrorKind::PermissionDenied {
         return format!(
-            "{NOT_STARTED_PREFIX}{what} If the program exists outside the sandbox, add its directory to the agent's `read` list."
+            "{NOT_STARTED_PREFIX}{what} If the program exists outside the sandbox, add its \
+            directory to the agent's `read` list."
         );
     }
     format!("{NOT_STARTED_PREFIX}{what}")
@@ -178,7 +220,10 @@ fn not_started(program: &[OsString], error: &io::Error) -> String {
 /// Returns the exit code as a shell reports it: 128 and the number for a signal.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
-    let code = status.code().or_else(|| status.signal().map(|it| it + 128)).unwrap_or(255);
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|it| it + 128))
+        .unwrap_or(255);
     ExitCode::from(u8::try_from(code).unwrap_or(255))
 }
 
@@ -186,7 +231,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 fn restrict_process(order: &InitSettings) -> Result<(), String> {
     set_resource_limits(order)?;
     drop_capabilities()?;
-    rustix::thread::set_no_new_privs(true).map_err(|error| format!("the privileges could not be dropped ({error})"))?;
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|error| format!("the privileges could not be dropped ({error})"))?;
     let landlock = order.mechanism == SandboxMechanism::Landlock;
     if landlock {
         landlock_rules::restrict_files(&order.plan)?;
@@ -195,7 +241,10 @@ fn restrict_process(order: &InitSettings) -> Result<(), String> {
     }
     // In a network namespace of its own a program may use internet sockets. Without a namespace and
     // a network it may not.
-    seccomp::install_filters(AllowedSockets { allows_internet: order.network || !landlock, allows_unix: !landlock })?;
+    seccomp::install_filters(AllowedSockets {
+        allows_internet: order.network || !landlock,
+        allows_unix: !landlock,
+    })?;
     check_restrictions(order)
 }
 
@@ -213,8 +262,14 @@ fn set_resource_limits(order: &InitSettings) -> Result<(), String> {
         // A limit that is already lower stays.
         let now = rustix::process::getrlimit(resource);
         let most = now.maximum.map_or(most, |it| it.min(most));
-        setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })
-            .map_err(|error| format!("a limit could not be set ({error})"))?;
+        setrlimit(
+            resource,
+            Rlimit {
+                current: Some(most),
+                maximum: Some(most),
+            },
+        )
+        .map_err(|error| format!("a limit could not be set ({error})"))?;
     }
     Ok(())
 }
@@ -237,17 +292,27 @@ fn drop_capabilities() -> Result<(), String> {
     }
     rustix::thread::clear_ambient_capability_set().map_err(say)?;
     let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).map_err(say)
+    set_capabilities(
+        None,
+        CapabilitySets {
+            effective: none,
+            permitted: none,
+            inheritable: none,
+        },
+    )
+    .map_err(say)
 }
 
 /// Tries what must be impossible and what must be possible in the sandbox (S11).
 fn check_restrictions(order: &InitSettings) -> Result<(), String> {
-    let powers =
-        rustix::thread::capabilities(None).map_err(|error| format!("the capabilities cannot be listed ({error})"))?;
+    let powers = rustix::thread::capabilities(None)
+        .map_err(|error| format!("the capabilities cannot be listed ({error})"))?;
     if !powers.permitted.is_empty() || !rustix::thread::no_new_privs().unwrap_or(false) {
         return Err("the process kept capabilities of root".to_owned());
     }
-    if rustix::process::getuid().is_root() && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false) {
+    if rustix::process::getuid().is_root()
+        && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false)
+    {
         return Err("a program run by root could regain its capabilities".to_owned());
     }
     // Root owns these files even without capabilities. Opening them changes nothing.
@@ -257,7 +322,10 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
         "/proc/irq/default_smp_affinity",
         "/sys/kernel/mm/transparent_hugepage/enabled",
     ];
-    if let Some(path) = settings.iter().find(|it| OpenOptions::new().write(true).open(it).is_ok()) {
+    if let Some(path) = settings
+        .iter()
+        .find(|it| OpenOptions::new().write(true).open(it).is_ok())
+    {
         return Err(format!("{path} could still be written"));
     }
     let checks = &order.checks;
@@ -266,16 +334,20 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
     }
     // Each start uses its own file name, because attempts of one agent share a home and have the
     // same process number inside.
-    let name = crate::run_dir::new_launch_mark().map_err(|error| format!("random bytes could not be read ({error})"))?;
-    let make_file = |dir: &Path| create_and_remove_file(&dir.join(format!(".regatta-check-{name}")));
+    let name = crate::run_dir::new_launch_mark()
+        .map_err(|error| format!("random bytes could not be read ({error})"))?;
+    let make_file =
+        |dir: &Path| create_and_remove_file(&dir.join(format!(".regatta-check-{name}")));
     if let Some(dir) = checks.unwritable.iter().find(|it| make_file(it).is_ok()) {
         return Err(format!("{} could still be written", dir.display()));
     }
     for dir in &checks.writable {
-        make_file(dir).map_err(|error| format!("{} could not be written ({error})", dir.display()))?;
+        make_file(dir)
+            .map_err(|error| format!("{} could not be written ({error})", dir.display()))?;
     }
     for dir in &checks.readable {
-        fs::read_dir(dir).map_err(|error| format!("{} could not be read ({error})", dir.display()))?;
+        fs::read_dir(dir)
+            .map_err(|error| format!("{} could not be read ({error})", dir.display()))?;
     }
     if !order.network && has_internet_route() {
         return Err("the network could still be reached".to_owned());
@@ -290,18 +362,23 @@ fn check_restrictions(order: &InitSettings) -> Result<(), String> {
 /// would prove nothing, because some kernels put tunnels without an address into every network.
 fn check_only_loopback() -> Result<(), String> {
     let read = |name: &str| match fs::read_to_string(format!("/proc/self/net/{name}")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(format!("the routes of the sandbox cannot be listed ({error})"))
-        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!(
+            "the routes of the sandbox cannot be listed ({error})"
+        )),
         text => Ok(text.unwrap_or_default()),
     };
     let (four, six) = (read("route")?, read("ipv6_route")?);
     // The interface is the first field of an IPv4 line, below a heading, and the last field of an
     // IPv6 line.
-    let four = four.lines().skip(1).filter_map(|it| it.split_whitespace().next());
+    let four = four
+        .lines()
+        .skip(1)
+        .filter_map(|it| it.split_whitespace().next());
     let six = six.lines().filter_map(|it| it.split_whitespace().last());
     match four.chain(six).find(|it| *it != "lo") {
-        Some(name) => Err(format!("the network of the sandbox has a route through {name}")),
+        Some(name) => Err(format!(
+            "the network of the sandbox has a route through {name}"
+        )),
         None => Ok(()),
     }
 }

@@ -1,15 +1,16 @@
 //! Sandboxes an agent's program and verifies the sandbox before the program starts (S6, S11).
 //!
 //! ```text
-//! prepare:      choose a mechanism → plan the mounts → write the settings, build the command prefix
-//! init process: [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks → wait for the shim → exec
+//! prepare:      choose a mechanism → plan the mounts → write the settings, build the command
+//! prefix init process: [bubblewrap | own namespaces | nothing] → limits, rules, filter → checks →
+//! wait for the shim → exec
 //! ```
 //!
 //! [`plan`] lists the visible parts of the file system. [`bubblewrap`], [`namespaces`] and
-//! [`landlock_rules`] are the three mechanisms, in the order of preference. [`seccomp`] refuses system calls
-//! that none of them covers. [`stage`] is the init process, which sets up its own sandbox, checks
-//! it and becomes the program. [`probe`] finds out which mechanisms work on this machine, and
-//! [`messages`] holds the messages.
+//! [`landlock_rules`] are the three mechanisms, in the order of preference. [`seccomp`] refuses
+//! system calls that none of them covers. [`stage`] is the init process, which sets up its own
+//! sandbox, checks it and becomes the program. [`probe`] finds out which mechanisms work on this
+//! machine, and [`messages`] holds the messages.
 //!
 //! The init process tries inside the sandbox what must be impossible there, and starts nothing if
 //! any of it is possible. No mechanism knows host names. A program that may reach only some hosts
@@ -17,13 +18,13 @@
 //! [`crate::egress`]).
 
 mod bubblewrap;
-mod seccomp;
-mod probe;
-mod namespaces;
-mod mounts;
-mod landlock_rules;
 mod init;
+mod landlock_rules;
 mod messages;
+mod mounts;
+mod namespaces;
+mod probe;
+mod seccomp;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -41,9 +42,9 @@ use crate::egress::{EgressRoutes, socket_in};
 use crate::run_dir::{write_atomic, write_unsynced};
 use mounts::{MountPlan, PathContent};
 
-pub use probe::{MechanismFinding, SandboxReport, detect_mechanisms};
-pub use mounts::user_homes;
 pub use init::{SANDBOX_FAILED_EXIT_CODE, failure_reason, main};
+pub use mounts::user_homes;
+pub use probe::{MechanismFinding, SandboxReport, detect_mechanisms};
 
 /// A sandbox mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -59,7 +60,11 @@ pub enum SandboxMechanism {
 
 impl SandboxMechanism {
     /// All mechanisms in the order in which they are tried.
-    pub const ALL: [SandboxMechanism; 3] = [SandboxMechanism::Bubblewrap, SandboxMechanism::Namespaces, SandboxMechanism::Landlock];
+    pub const ALL: [SandboxMechanism; 3] = [
+        SandboxMechanism::Bubblewrap,
+        SandboxMechanism::Namespaces,
+        SandboxMechanism::Landlock,
+    ];
 }
 
 impl fmt::Display for SandboxMechanism {
@@ -88,11 +93,19 @@ impl NetworkAccess {
     /// Returns the network access that a profile's settings mean at a level. A list of hosts allows
     /// only these hosts. Without a list, `strict` has no network unless the profile allows it, and
     /// the other levels have one unless the profile forbids it.
-    pub fn from_profile(level: SandboxLevel, said: Option<bool>, hosts: &[String]) -> NetworkAccess {
+    pub fn from_profile(
+        level: SandboxLevel,
+        said: Option<bool>,
+        hosts: &[String],
+    ) -> NetworkAccess {
         if !hosts.is_empty() {
             return NetworkAccess::Only(hosts.to_vec());
         }
-        if said.unwrap_or(level != SandboxLevel::Strict) { NetworkAccess::Allowed } else { NetworkAccess::None }
+        if said.unwrap_or(level != SandboxLevel::Strict) {
+            NetworkAccess::Allowed
+        } else {
+            NetworkAccess::None
+        }
     }
 
     fn allowed_hosts(&self) -> &[String] {
@@ -118,7 +131,11 @@ pub struct ResourceLimits {
 
 impl Default for ResourceLimits {
     fn default() -> ResourceLimits {
-        ResourceLimits { processes: Some(4096), memory: None, file_size: Some(16 << 30) }
+        ResourceLimits {
+            processes: Some(4096),
+            memory: None,
+            file_size: Some(16 << 30),
+        }
     }
 }
 
@@ -233,19 +250,31 @@ pub fn prepare(confine: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
             return Err(messages::allow_list_without_sandbox());
         }
         let warning = "This agent has no sandbox: it can do everything that you can do.".to_owned();
-        return Ok(PreparedSandbox { description: "no sandbox".to_owned(), warnings: vec![warning], ..PreparedSandbox::default() });
+        return Ok(PreparedSandbox {
+            description: "no sandbox".to_owned(),
+            warnings: vec![warning],
+            ..PreparedSandbox::default()
+        });
     }
     let report = detect_mechanisms(&confine.regatta_exe);
     let Some(mechanism) = choose_mechanism(confine, &report)? else {
-        let warning = messages::no_mechanism_works(level_name(confine.level), &report.problems()).message;
+        let warning =
+            messages::no_mechanism_works(level_name(confine.level), &report.problems()).message;
         let description = "no sandbox, because no mechanism works on this machine".to_owned();
-        return Ok(PreparedSandbox { description, warnings: vec![warning], ..PreparedSandbox::default() });
+        return Ok(PreparedSandbox {
+            description,
+            warnings: vec![warning],
+            ..PreparedSandbox::default()
+        });
     };
     prepare_with(confine, mechanism)
 }
 
 /// Returns the mechanism to use, or `None` if the default level is not available.
-fn choose_mechanism(confine: &SandboxSpec, report: &SandboxReport) -> Result<Option<SandboxMechanism>, AgentError> {
+fn choose_mechanism(
+    confine: &SandboxSpec,
+    report: &SandboxReport,
+) -> Result<Option<SandboxMechanism>, AgentError> {
     if let Some(named) = confine.mechanism {
         return match report.finding(named).and_then(|it| it.problem.clone()) {
             Some(why) => Err(messages::mechanism_does_not_work(named, &why)),
@@ -254,21 +283,30 @@ fn choose_mechanism(confine: &SandboxSpec, report: &SandboxReport) -> Result<Opt
     }
     match report.best_mechanism() {
         Some(mechanism) => Ok(Some(mechanism)),
-        None if confine.is_requested || !confine.network.allowed_hosts().is_empty() => {
-            Err(messages::no_mechanism_works(level_name(confine.level), &report.problems()))
-        }
+        None if confine.is_requested || !confine.network.allowed_hosts().is_empty() => Err(
+            messages::no_mechanism_works(level_name(confine.level), &report.problems()),
+        ),
         None => Ok(None),
     }
 }
 
 /// Prepares the sandbox with this mechanism, without testing whether it works.
-fn prepare_with(confine: &SandboxSpec, mechanism: SandboxMechanism) -> Result<PreparedSandbox, AgentError> {
+fn prepare_with(
+    confine: &SandboxSpec,
+    mechanism: SandboxMechanism,
+) -> Result<PreparedSandbox, AgentError> {
     // A program with a network needs no egress routes. Landlock gives a program no loopback of its
     // own, so it cannot have any.
     let ways = match confine.network {
-        NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => return Err(messages::landlock_has_no_allow_list()),
+        NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
+            return Err(messages::landlock_has_no_allow_list());
+        }
         NetworkAccess::Only(_) | NetworkAccess::None if mechanism != SandboxMechanism::Landlock => {
-            EgressRoutes::new(confine.network.allowed_hosts(), confine.tools_url.as_deref()).map_err(|why| messages::invalid_host(&why))?
+            EgressRoutes::new(
+                confine.network.allowed_hosts(),
+                confine.tools_url.as_deref(),
+            )
+            .map_err(|why| messages::invalid_host(&why))?
         }
         _ => None,
     };
@@ -276,31 +314,72 @@ fn prepare_with(confine: &SandboxSpec, mechanism: SandboxMechanism) -> Result<Pr
     let order_file = confine.tmp.join(SETTINGS_FILE);
     let network = confine.network == NetworkAccess::Allowed;
     let begins = confine.start_dir.as_ref().unwrap_or(&confine.workspace);
-    let dir = fs::canonicalize(begins).map_err(|error| messages::path_not_accessible(begins, error))?;
+    let dir =
+        fs::canonicalize(begins).map_err(|error| messages::path_not_accessible(begins, error))?;
     let mut limits = confine.limits;
-    limits.processes =
-        limits.processes.map(|it| it + if mechanism == SandboxMechanism::Landlock { count_user_threads() } else { 0 });
+    limits.processes = limits.processes.map(|it| {
+        it + if mechanism == SandboxMechanism::Landlock {
+            count_user_threads()
+        } else {
+            0
+        }
+    });
     // Landlock leaves no socket through which the init process could reach the shim.
     let held = confine.waits_for_shim && mechanism != SandboxMechanism::Landlock;
     let inside = ways.as_ref().map(EgressRoutes::inner_addresses);
-    let shim = (held || inside.is_some()).then(|| (socket_in(&confine.tmp), inside.unwrap_or_default()));
+    let shim =
+        (held || inside.is_some()).then(|| (socket_in(&confine.tmp), inside.unwrap_or_default()));
     let checks = plan_checks(confine, &plan);
-    let root = create_root(&confine.run_dir).map_err(|error| messages::file_error("create", &confine.run_dir, error))?;
-    let order =
-        InitSettings { v: 1, mechanism, network, limits, dir: dir.clone(), checks, shim, waits_for_shim: held, root: root.clone(), plan };
-    let json = serde_json::to_vec(&order).map_err(|error| messages::file_error("write", &order_file, error))?;
+    let root = create_root(&confine.run_dir)
+        .map_err(|error| messages::file_error("create", &confine.run_dir, error))?;
+    let order = InitSettings {
+        v: 1,
+        mechanism,
+        network,
+        limits,
+        dir: dir.clone(),
+        checks,
+        shim,
+        waits_for_shim: held,
+        root: root.clone(),
+        plan,
+    };
+    let json = serde_json::to_vec(&order)
+        .map_err(|error| messages::file_error("write", &order_file, error))?;
     // A sandboxed program does not survive a power cut, so the file need not be synced.
-    write_unsynced(&order_file, &json).map_err(|error| messages::file_error("write", &order_file, error))?;
-    let order_file = fs::canonicalize(&order_file).map_err(|error| messages::path_not_accessible(&order_file, error))?;
+    write_unsynced(&order_file, &json)
+        .map_err(|error| messages::file_error("write", &order_file, error))?;
+    let order_file = fs::canonicalize(&order_file)
+        .map_err(|error| messages::path_not_accessible(&order_file, error))?;
     let stage = |step: &str| {
-        [confine.regatta_exe.clone().into(), "confine".into(), step.into(), order_file.clone().into(), "--".into()]
+        [
+            confine.regatta_exe.clone().into(),
+            "confine".into(),
+            step.into(),
+            order_file.clone().into(),
+            "--".into(),
+        ]
     };
     let argv_prefix: Vec<OsString> = match mechanism {
         SandboxMechanism::Bubblewrap => {
-            let program = bubblewrap::find_bubblewrap(&search_path())
-                .ok_or_else(|| messages::mechanism_does_not_work(mechanism, "the program bwrap is no longer on PATH."))?;
-            let around = bubblewrap::BubblewrapCommand { program: &program, plan: &order.plan, has_network: network, working_dir: &dir, empty_dir: &root };
-            around.arguments().into_iter().chain(stage("inside")).collect()
+            let program = bubblewrap::find_bubblewrap(&search_path()).ok_or_else(|| {
+                messages::mechanism_does_not_work(
+                    mechanism,
+                    "the program bwrap is no longer on PATH.",
+                )
+            })?;
+            let around = bubblewrap::BubblewrapCommand {
+                program: &program,
+                plan: &order.plan,
+                has_network: network,
+                working_dir: &dir,
+                empty_dir: &root,
+            };
+            around
+                .arguments()
+                .into_iter()
+                .chain(stage("inside"))
+                .collect()
         }
         SandboxMechanism::Namespaces => stage("enter").to_vec(),
         SandboxMechanism::Landlock => stage("inside").to_vec(),
@@ -309,7 +388,11 @@ fn prepare_with(confine: &SandboxSpec, mechanism: SandboxMechanism) -> Result<Pr
         argv_prefix,
         env: toolchain_env(confine)
             .into_iter()
-            .chain(init::allocator_settings().into_iter().map(|(name, value)| (name.into(), value.into())))
+            .chain(
+                init::allocator_settings()
+                    .into_iter()
+                    .map(|(name, value)| (name.into(), value.into())),
+            )
             .chain(ways.iter().flat_map(EgressRoutes::environment))
             .collect(),
         description: describe(confine, mechanism),
@@ -324,13 +407,18 @@ fn prepare_with(confine: &SandboxSpec, mechanism: SandboxMechanism) -> Result<Pr
 /// over it, and bubblewrap shows it where a directory must be empty.
 fn create_root(run_dir: &Path) -> io::Result<PathBuf> {
     let root = run_dir.join("root");
-    DirBuilder::new().recursive(true).mode(0o700).create(&root)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&root)?;
     fs::canonicalize(root)
 }
 
 /// Runs the sandbox's checks in the same way in which the program would be started.
 pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
-    let (Some(mechanism), Some((program, arguments))) = (prepared.mechanism, prepared.argv_prefix.split_first()) else {
+    let (Some(mechanism), Some((program, arguments))) =
+        (prepared.mechanism, prepared.argv_prefix.split_first())
+    else {
         return Ok(());
     };
     match probe::run_sandbox_checks(program, arguments) {
@@ -343,8 +431,15 @@ pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
 /// and must not be writable.
 fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     let seen = |path: &Path| {
-        fs::canonicalize(path)
-            .is_ok_and(|it| matches!(plan.entry_for(&it), Some((_, PathContent::Read | PathContent::Write | PathContent::WriteFrom(_)))))
+        fs::canonicalize(path).is_ok_and(|it| {
+            matches!(
+                plan.entry_for(&it),
+                Some((
+                    _,
+                    PathContent::Read | PathContent::Write | PathContent::WriteFrom(_)
+                ))
+            )
+        })
     };
     let homes = &confine.user_homes;
     let mut closed: Vec<PathBuf> = vec![];
@@ -358,24 +453,42 @@ fn plan_checks(confine: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     closed.extend(confine.hidden_paths.iter().map(|it| it.join("HEAD")));
     for home in homes {
         closed.extend(files_in(&home.join(".ssh"), 4));
-        let known = [".netrc", ".gitconfig", ".bash_history", ".aws/credentials", ".config/gh/hosts.yml", ".bashrc"];
+        let known = [
+            ".netrc",
+            ".gitconfig",
+            ".bash_history",
+            ".aws/credentials",
+            ".config/gh/hosts.yml",
+            ".bashrc",
+        ];
         closed.extend(known.map(|it| home.join(it)));
     }
     closed.retain(|it| fs::File::open(it).is_ok() && !seen(it));
-    let mut unwritable: Vec<PathBuf> =
-        [Path::new("/usr"), Path::new("/etc"), Path::new("/")].map(Path::to_owned).to_vec();
+    let mut unwritable: Vec<PathBuf> = [Path::new("/usr"), Path::new("/etc"), Path::new("/")]
+        .map(Path::to_owned)
+        .to_vec();
     unwritable.push(confine.data_dir.clone());
     unwritable.extend(confine.vault_objects.clone());
     unwritable.extend(confine.hidden_paths.clone());
     unwritable.extend(homes.clone());
     let written = |path: &Path| {
-        fs::canonicalize(path).is_ok_and(|it| matches!(plan.entry_for(&it), Some((_, PathContent::Write | PathContent::WriteFrom(_)))))
+        fs::canonicalize(path).is_ok_and(|it| {
+            matches!(
+                plan.entry_for(&it),
+                Some((_, PathContent::Write | PathContent::WriteFrom(_)))
+            )
+        })
     };
     unwritable.retain(|it| !written(it));
     SandboxChecks {
         closed,
         unwritable,
-        writable: vec![confine.workspace.clone(), confine.home.clone(), confine.tmp.clone(), confine.outbox.clone()],
+        writable: vec![
+            confine.workspace.clone(),
+            confine.home.clone(),
+            confine.tmp.clone(),
+            confine.outbox.clone(),
+        ],
         readable: confine.vault_objects.clone().into_iter().collect(),
     }
 }
@@ -391,13 +504,23 @@ fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
 
 fn files_in(dir: &Path, most: usize) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter(|it| it.file_type().is_ok_and(|it| it.is_file())).map(|it| it.path()).take(most).collect()
+    entries
+        .filter(|it| it.file_type().is_ok_and(|it| it.is_file()))
+        .map(|it| it.path())
+        .take(most)
+        .collect()
 }
 
 /// Returns a file in another agent's workspace, if there is one.
 fn other_workspace(workspace: &Path) -> Option<PathBuf> {
-    let siblings = fs::read_dir(workspace.parent()?).ok()?.flatten().map(|it| it.path());
-    siblings.filter(|it| it != workspace).map(|it| it.join(".git/HEAD")).find(|it| it.exists())
+    let siblings = fs::read_dir(workspace.parent()?)
+        .ok()?
+        .flatten()
+        .map(|it| it.path());
+    siblings
+        .filter(|it| it != workspace)
+        .map(|it| it.join(".git/HEAD"))
+        .find(|it| it.exists())
 }
 
 /// Returns the number of this user's tasks. Without a user namespace the kernel counts all of them
@@ -406,14 +529,24 @@ fn count_user_threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let me = rustix::process::getuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mine = processes.filter(|it| it.metadata().is_ok_and(|it| it.uid() == me)).map(|it| it.path().join("task"));
-    mine.map(|it| fs::read_dir(it).map_or(0, |it| it.count() as u64)).sum()
+    let mine = processes
+        .filter(|it| it.metadata().is_ok_and(|it| it.uid() == me))
+        .map(|it| it.path().join("task"));
+    mine.map(|it| fs::read_dir(it).map_or(0, |it| it.count() as u64))
+        .sum()
 }
 
 /// Returns the variables that locate toolchains when HOME is not the user's own home.
 fn toolchain_env(confine: &SandboxSpec) -> Vec<(String, String)> {
-    let rustup = confine.user_homes.iter().map(|it| it.join(".rustup")).find(|it| it.is_dir());
-    rustup.and_then(|it| Some(("RUSTUP_HOME".to_owned(), it.to_str()?.to_owned()))).into_iter().collect()
+    let rustup = confine
+        .user_homes
+        .iter()
+        .map(|it| it.join(".rustup"))
+        .find(|it| it.is_dir());
+    rustup
+        .and_then(|it| Some(("RUSTUP_HOME".to_owned(), it.to_str()?.to_owned())))
+        .into_iter()
+        .collect()
 }
 
 fn describe(confine: &SandboxSpec, mechanism: SandboxMechanism) -> String {
@@ -429,12 +562,21 @@ fn describe(confine: &SandboxSpec, mechanism: SandboxMechanism) -> String {
 fn missing_protection(mechanism: SandboxMechanism, confine: &SandboxSpec) -> Vec<String> {
     let mut gaps = vec![];
     if mechanism == SandboxMechanism::Landlock {
-        gaps.push("Landlock hides the contents of files, but not their names and sizes, nor the command lines of other processes.".to_owned());
         gaps.push(
-            "Under Landlock a program has no terminals, no /tmp except TMPDIR, and no named unix sockets.".to_owned(),
+            "Landlock hides the contents of files, but not their names and sizes, nor the \
+            command lines of other processes."
+                .to_owned(),
+        );
+        gaps.push(
+            "Under Landlock a program has no terminals, no /tmp except TMPDIR, and no named unix \
+            sockets."
+                .to_owned(),
         );
     }
-    if mechanism == SandboxMechanism::Landlock && confine.network == NetworkAccess::None && confine.tools_url.is_some() {
+    if mechanism == SandboxMechanism::Landlock
+        && confine.network == NetworkAccess::None
+        && confine.tools_url.is_some()
+    {
         gaps.push(messages::TOOLS_NOT_REACHABLE.to_owned());
     }
     if confine.limits.processes.is_some() && rustix::process::getuid().is_root() {
@@ -446,7 +588,9 @@ fn missing_protection(mechanism: SandboxMechanism, confine: &SandboxSpec) -> Vec
         } else {
             "Sockets without a file"
         };
-        gaps.push(format!("{them} are not blocked, because that needs Linux 6.12."));
+        gaps.push(format!(
+            "{them} are not blocked, because that needs Linux 6.12."
+        ));
     }
     gaps
 }
@@ -462,5 +606,7 @@ pub fn level_name(level: SandboxLevel) -> &'static str {
 
 /// Returns the directories of this process's own PATH.
 fn search_path() -> Vec<PathBuf> {
-    std::env::var_os("PATH").map(|it| std::env::split_paths(&it).collect()).unwrap_or_default()
+    std::env::var_os("PATH")
+        .map(|it| std::env::split_paths(&it).collect())
+        .unwrap_or_default()
 }

@@ -45,7 +45,10 @@ pub(super) struct MountPlan {
 impl MountPlan {
     /// Returns the entry that decides about a path: the nearest one at or above it.
     pub(super) fn entry_for(&self, path: &Path) -> Option<&(PathBuf, PathContent)> {
-        self.places.iter().filter(|(place, _)| path.starts_with(place)).max_by_key(|(place, _)| depth(place))
+        self.places
+            .iter()
+            .filter(|(place, _)| path.starts_with(place))
+            .max_by_key(|(place, _)| depth(place))
     }
 }
 
@@ -55,10 +58,24 @@ fn depth(path: &Path) -> usize {
 
 /// Top-level directories that are never shown: other users' files, the machine's own state,
 /// devices, sockets, and mounts of other systems. On WSL the whole of Windows is under /mnt.
-const NEVER_SHOWN: [&str; 11] = ["home", "root", "tmp", "run", "dev", "proc", "sys", "mnt", "media", "boot", "lost+found"];
+const NEVER_SHOWN: [&str; 11] = [
+    "home",
+    "root",
+    "tmp",
+    "run",
+    "dev",
+    "proc",
+    "sys",
+    "mnt",
+    "media",
+    "boot",
+    "lost+found",
+];
 
 /// The top-level directories that `strict` shows.
-const STRICT_TOP_LEVEL: [&str; 9] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu"];
+const STRICT_TOP_LEVEL: [&str; 9] = [
+    "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu",
+];
 
 /// The parts of `/etc` that `strict` shows: name resolution, certificates and the loader.
 const STRICT_ETC: [&str; 24] = [
@@ -139,10 +156,16 @@ struct MountPlanDraft {
 
 /// Plans the file system of a program.
 pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError> {
-    let real = |path: &Path| fs::canonicalize(path).map_err(|error| messages::path_not_accessible(path, &error));
+    let real = |path: &Path| {
+        fs::canonicalize(path).map_err(|error| messages::path_not_accessible(path, &error))
+    };
     let mut draft = MountPlanDraft::default();
     draft.add_system_dirs(confine.level);
-    let homes: Vec<PathBuf> = confine.user_homes.iter().flat_map(fs::canonicalize).collect();
+    let homes: Vec<PathBuf> = confine
+        .user_homes
+        .iter()
+        .flat_map(fs::canonicalize)
+        .collect();
     for home in &homes {
         draft.hide(home);
         for toolchain in TOOLCHAINS {
@@ -156,8 +179,16 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
         // A repository that no longer exists needs no hiding.
         closed.extend(fs::canonicalize(path));
     }
-    for (listed, what) in
-        confine.read_paths.iter().map(|it| (it, PathContent::Read)).chain(confine.write_paths.iter().map(|it| (it, PathContent::Write)))
+    for (listed, what) in confine
+        .read_paths
+        .iter()
+        .map(|it| (it, PathContent::Read))
+        .chain(
+            confine
+                .write_paths
+                .iter()
+                .map(|it| (it, PathContent::Write)),
+        )
     {
         let path = real(listed)?;
         if let Some(closed) = closed.iter().find(|it| path.starts_with(it)) {
@@ -168,7 +199,12 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
     for path in &closed {
         draft.hide(path);
     }
-    let own = [&confine.workspace, &confine.home, &confine.tmp, &confine.outbox];
+    let own = [
+        &confine.workspace,
+        &confine.home,
+        &confine.tmp,
+        &confine.outbox,
+    ];
     for path in own {
         draft.grant(real(path)?, PathContent::Write);
     }
@@ -178,7 +214,9 @@ pub(super) fn plan_mounts(confine: &SandboxSpec) -> Result<MountPlan, AgentError
     let tmp = real(&confine.tmp)?;
     for path in ["/tmp", "/var/tmp"].map(Path::new) {
         if fs::canonicalize(path).is_ok_and(|it| it == path) {
-            draft.granted.insert(path.to_owned(), PathContent::WriteFrom(tmp.clone()));
+            draft
+                .granted
+                .insert(path.to_owned(), PathContent::WriteFrom(tmp.clone()));
         }
     }
     Ok(draft.finish())
@@ -200,7 +238,9 @@ impl MountPlanDraft {
 
     fn hide(&mut self, path: &Path) {
         // The home of some accounts is a system directory.
-        let system = ["/usr", "/etc", "/bin", "/sbin", "/lib"].iter().any(|it| path.starts_with(it));
+        let system = ["/usr", "/etc", "/bin", "/sbin", "/lib"]
+            .iter()
+            .any(|it| path.starts_with(it));
         if let Ok(path) = fs::canonicalize(path)
             && path.parent().is_some()
             && !system
@@ -223,7 +263,9 @@ impl MountPlanDraft {
                         self.granted.insert(entry.path(), PathContent::Link(target));
                     }
                 }
-                Ok(kind) if kind.is_dir() && is_empty_dir(&entry.path()) => self.grant(entry.path(), PathContent::AlreadyEmpty),
+                Ok(kind) if kind.is_dir() && is_empty_dir(&entry.path()) => {
+                    self.grant(entry.path(), PathContent::AlreadyEmpty)
+                }
                 Ok(kind) if kind.is_dir() => self.grant(entry.path(), PathContent::Read),
                 _ => {}
             }
@@ -243,17 +285,27 @@ impl MountPlanDraft {
             // The file is often a link into /run, which is not shown.
             self.grant_read_if_exists(Path::new("/etc/resolv.conf"));
             // Files that this user cannot read need not be hidden, and every mount costs time.
-            let readable = |it: &PathBuf| rustix::fs::access(it, rustix::fs::Access::READ_OK).is_ok();
-            self.hidden.extend(MACHINE_SECRETS.map(PathBuf::from).into_iter().filter(readable));
+            let readable =
+                |it: &PathBuf| rustix::fs::access(it, rustix::fs::Access::READ_OK).is_ok();
+            self.hidden.extend(
+                MACHINE_SECRETS
+                    .map(PathBuf::from)
+                    .into_iter()
+                    .filter(readable),
+            );
         }
     }
 
     /// Adds the directories of PATH with their libraries, and the program itself.
     fn add_path_programs(&mut self, confine: &SandboxSpec, homes: &[PathBuf]) {
         for dir in confine.search_path.iter().filter(|it| it.is_absolute()) {
-            let Ok(real) = fs::canonicalize(dir) else { continue };
+            let Ok(real) = fs::canonicalize(dir) else {
+                continue;
+            };
             // `/opt/tool/bin` needs `/opt/tool/lib`, but `~/bin` does not need `~/lib`.
-            let prefix = real.parent().filter(|it| real.ends_with("bin") && it.parent().is_some());
+            let prefix = real
+                .parent()
+                .filter(|it| real.ends_with("bin") && it.parent().is_some());
             if let Some(prefix) = prefix.filter(|it| !exposes_home(it, homes)) {
                 self.grant_read_if_exists(&prefix.join("lib"));
                 self.grant_read_if_exists(&prefix.join("libexec"));
@@ -286,7 +338,9 @@ impl MountPlanDraft {
         }
         // Self-updating programs keep their parts beside the file, in a directory of their own.
         if let Some(parent) = program.parent()
-            && homes.iter().any(|home| parent.starts_with(home.join(".local/share")) && depth(parent) > depth(home) + 3)
+            && homes.iter().any(|home| {
+                parent.starts_with(home.join(".local/share")) && depth(parent) > depth(home) + 3
+            })
         {
             self.grant(parent.to_owned(), PathContent::Read);
         }
@@ -294,17 +348,23 @@ impl MountPlanDraft {
 
     /// Adds a symbolic link under which a visible directory is also known.
     fn add_link(&mut self, name: &Path, real: &Path) {
-        let parent_is_real = name.parent().is_some_and(|it| fs::canonicalize(it).is_ok_and(|real| real == it));
+        let parent_is_real = name
+            .parent()
+            .is_some_and(|it| fs::canonicalize(it).is_ok_and(|real| real == it));
         if parent_is_real && fs::symlink_metadata(name).is_ok_and(|it| it.is_symlink()) {
-            self.granted.insert(name.to_owned(), PathContent::Link(real.to_owned()));
+            self.granted
+                .insert(name.to_owned(), PathContent::Link(real.to_owned()));
         }
     }
 
     /// Sorts the paths, decides how to hide each hidden path, and drops entries that change
     /// nothing.
     fn finish(self) -> MountPlan {
-        let mut all: Vec<(PathBuf, Option<PathContent>)> =
-            self.granted.into_iter().map(|(path, it)| (path, Some(it))).collect();
+        let mut all: Vec<(PathBuf, Option<PathContent>)> = self
+            .granted
+            .into_iter()
+            .map(|(path, it)| (path, Some(it)))
+            .collect();
         for path in self.hidden {
             if !all.iter().any(|(it, _)| *it == path) {
                 all.push((path, None));
@@ -313,18 +373,32 @@ impl MountPlanDraft {
         all.sort_by(|(a, _), (b, _)| depth(a).cmp(&depth(b)).then_with(|| a.cmp(b)));
         let mut plan = MountPlan::default();
         for (path, what) in all {
-            let above = path.parent().and_then(|it| plan.entry_for(it)).map(|(_, it)| it.clone());
+            let above = path
+                .parent()
+                .and_then(|it| plan.entry_for(it))
+                .map(|(_, it)| it.clone());
             let what = match (what, above) {
                 // The program's own /dev has a writable /dev/shm.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
                 // There is nothing visible to hide.
-                (None, None | Some(PathContent::Empty | PathContent::AlreadyEmpty | PathContent::Unreadable | PathContent::Link(_))) => continue,
+                (
+                    None,
+                    None
+                    | Some(
+                        PathContent::Empty
+                        | PathContent::AlreadyEmpty
+                        | PathContent::Unreadable
+                        | PathContent::Link(_),
+                    ),
+                ) => continue,
                 (None, Some(_)) if path.is_dir() => PathContent::Empty,
                 (None, Some(_)) => PathContent::Unreadable,
                 // The parent already makes it so.
                 (Some(PathContent::Read), Some(PathContent::Read)) => continue,
                 (Some(PathContent::Write), Some(PathContent::Write)) => continue,
-                (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => continue,
+                (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => {
+                    continue;
+                }
                 (Some(what), _) => what,
             };
             plan.places.push((path, what));
@@ -341,7 +415,9 @@ fn is_empty_dir(path: &Path) -> bool {
 /// Returns whether a directory contains a home or lies directly in one. Showing all of it would
 /// show files that nobody listed.
 fn exposes_home(path: &Path, homes: &[PathBuf]) -> bool {
-    homes.iter().any(|home| home.starts_with(path) || path.parent() == Some(home))
+    homes
+        .iter()
+        .any(|home| home.starts_with(path) || path.parent() == Some(home))
 }
 
 /// Returns this user's homes, from the environment and from the user database.
@@ -350,10 +426,16 @@ pub fn user_homes() -> Vec<PathBuf> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let listed = passwd.lines().find_map(|line| {
         let fields: Vec<&str> = line.split(':').collect();
-        (fields.get(2) == Some(&uid.as_str())).then(|| fields.get(5).map(PathBuf::from)).flatten()
+        (fields.get(2) == Some(&uid.as_str()))
+            .then(|| fields.get(5).map(PathBuf::from))
+            .flatten()
     });
     let mut homes: Vec<PathBuf> = vec![];
-    for home in std::env::var_os("HOME").map(PathBuf::from).into_iter().chain(listed) {
+    for home in std::env::var_os("HOME")
+        .map(PathBuf::from)
+        .into_iter()
+        .chain(listed)
+    {
         if let Ok(home) = fs::canonicalize(home)
             && home.parent().is_some()
             && !homes.contains(&home)
@@ -369,8 +451,15 @@ mod tests {
     use super::*;
 
     fn plan_from(granted: &[(&str, PathContent)], hidden: &[&str]) -> MountPlan {
-        let granted = granted.iter().map(|(path, what)| (PathBuf::from(path), what.clone())).collect();
-        MountPlanDraft { granted, hidden: hidden.iter().map(PathBuf::from).collect() }.finish()
+        let granted = granted
+            .iter()
+            .map(|(path, what)| (PathBuf::from(path), what.clone()))
+            .collect();
+        MountPlanDraft {
+            granted,
+            hidden: hidden.iter().map(PathBuf::from).collect(),
+        }
+        .finish()
     }
 
     #[test]
@@ -379,14 +468,37 @@ mod tests {
         let data = data.to_str().unwrap();
         let whole = [("/", PathContent::Write), (data, PathContent::Empty)];
         let plan = plan_from(&[("/", PathContent::Write)], &[data]);
-        assert_eq!(plan.places, whole.map(|(path, what)| (PathBuf::from(path), what)));
-        assert_eq!(plan.entry_for(&Path::new(data).join("x")).map(|it| &it.1), Some(&PathContent::Empty));
+        assert_eq!(
+            plan.places,
+            whole.map(|(path, what)| (PathBuf::from(path), what))
+        );
+        assert_eq!(
+            plan.entry_for(&Path::new(data).join("x")).map(|it| &it.1),
+            Some(&PathContent::Empty)
+        );
     }
 
     #[test]
     fn plan_omits_places_that_are_implied_or_do_not_exist() {
-        let plan = plan_from(&[("/usr", PathContent::Read), ("/usr/bin", PathContent::Read), ("/usr/w", PathContent::Write)], &["/nowhere"]);
-        let places: Vec<_> = plan.places.iter().map(|(path, what)| (path.to_str().unwrap(), what)).collect();
-        assert_eq!(places, [("/usr", &PathContent::Read), ("/usr/w", &PathContent::Write)]);
+        let plan = plan_from(
+            &[
+                ("/usr", PathContent::Read),
+                ("/usr/bin", PathContent::Read),
+                ("/usr/w", PathContent::Write),
+            ],
+            &["/nowhere"],
+        );
+        let places: Vec<_> = plan
+            .places
+            .iter()
+            .map(|(path, what)| (path.to_str().unwrap(), what))
+            .collect();
+        assert_eq!(
+            places,
+            [
+                ("/usr", &PathContent::Read),
+                ("/usr/w", &PathContent::Write)
+            ]
+        );
     }
 }

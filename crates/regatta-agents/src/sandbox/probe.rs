@@ -10,7 +10,10 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 use regatta_core::agent::SandboxLevel;
 
 use super::init::{SANDBOX_FAILED_EXIT_CODE, VERIFY_ONLY, failure_reason};
-use super::{SandboxSpec, ResourceLimits, SandboxMechanism, NetworkAccess, bubblewrap, prepare_with, landlock_rules, search_path};
+use super::{
+    NetworkAccess, ResourceLimits, SandboxMechanism, SandboxSpec, bubblewrap, landlock_rules,
+    prepare_with, search_path,
+};
 
 /// The result for one mechanism.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,10 @@ pub struct SandboxReport {
 impl SandboxReport {
     /// Returns the preferred mechanism that works.
     pub fn best_mechanism(&self) -> Option<SandboxMechanism> {
-        self.findings.iter().find(|it| it.problem.is_none()).map(|it| it.mechanism)
+        self.findings
+            .iter()
+            .find(|it| it.problem.is_none())
+            .map(|it| it.mechanism)
     }
 
     /// Returns the result for one mechanism.
@@ -41,7 +47,11 @@ impl SandboxReport {
 
     /// Returns the reasons of the mechanisms that do not work, as sentences.
     pub fn problems(&self) -> Vec<String> {
-        let reason = |it: &MechanismFinding| it.problem.as_ref().map(|why| format!("{}: {why}", it.mechanism));
+        let reason = |it: &MechanismFinding| {
+            it.problem
+                .as_ref()
+                .map(|why| format!("{}: {why}", it.mechanism))
+        };
         self.findings.iter().filter_map(reason).collect()
     }
 }
@@ -58,7 +68,12 @@ pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     let key = (exe.to_owned(), std::env::var_os("PATH"));
     // The lock is held during the trial, so that many simultaneous starts try only once.
     let mut known = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
-    known.entry(key).or_insert_with(|| SandboxReport { findings: SandboxMechanism::ALL.map(|it| detect(it, exe)).to_vec() }).clone()
+    known
+        .entry(key)
+        .or_insert_with(|| SandboxReport {
+            findings: SandboxMechanism::ALL.map(|it| detect(it, exe)).to_vec(),
+        })
+        .clone()
 }
 
 fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
@@ -71,23 +86,35 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
                     .arg("--version")
                     .output()
                     .ok()
-                    .and_then(|it| String::from_utf8(it.stdout).ok()?.split_whitespace().last().map(str::to_owned));
+                    .and_then(|it| {
+                        String::from_utf8(it.stdout)
+                            .ok()?
+                            .split_whitespace()
+                            .last()
+                            .map(str::to_owned)
+                    });
                 try_sandbox(mechanism, exe).err()
             }
         },
         SandboxMechanism::Namespaces => try_sandbox(mechanism, exe).err(),
         SandboxMechanism::Landlock => {
             let known = landlock_rules::landlock_version();
-            version = (known > 0).then(|| format!("ABI {known}{}", if known == 6 { " or later" } else { "" }));
+            version = (known > 0)
+                .then(|| format!("ABI {known}{}", if known == 6 { " or later" } else { "" }));
             try_sandbox(mechanism, exe).err()
         }
     };
-    MechanismFinding { mechanism, version, problem: broken }
+    MechanismFinding {
+        mechanism,
+        version,
+        problem: broken,
+    }
 }
 
 /// Prepares a sandbox in a directory of its own and runs its checks without a program.
 fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
-    let mark = crate::run_dir::new_launch_mark().map_err(|error| format!("it could not be tried: {error}."))?;
+    let mark = crate::run_dir::new_launch_mark()
+        .map_err(|error| format!("it could not be tried: {error}."))?;
     let place = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
     let result = try_sandbox_in(&place, mechanism, exe);
     drop(fs::remove_dir_all(&place));
@@ -126,22 +153,42 @@ fn try_sandbox_in(place: &Path, mechanism: SandboxMechanism, exe: &Path) -> Resu
         write_paths: vec![],
     };
     let prepared = prepare_with(&confine, mechanism).map_err(|error| error.message)?;
-    let (program, arguments) = prepared.argv_prefix.split_first().ok_or("it has no command line.")?;
+    let (program, arguments) = prepared
+        .argv_prefix
+        .split_first()
+        .ok_or("it has no command line.")?;
     run_sandbox_checks(program, arguments)
 }
 
 /// Runs the sandbox's command prefix with a placeholder instead of a program. Returns the reason if
 /// that fails.
 pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Result<(), String> {
-    let output = Command::new(program).args(arguments).arg(VERIFY_ONLY).stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("{} could not be started: {error}.", Path::new(program).display()))?;
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(VERIFY_ONLY)
+        .stdin(Stdio::null())
+        .output();
+    let output = output.map_err(|error| {
+        format!(
+            "{} could not be started: {error}.",
+            Path::new(program).display()
+        )
+    })?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().last().unwrap_or("it printed nothing");
-    Err(match failure_reason(output.status.code().unwrap_or(i32::from(SANDBOX_FAILED_EXIT_CODE)), last) {
-        Some(why) => why,
-        None => format!("it ended with {}: {last}.", output.status),
-    })
+    Err(
+        match failure_reason(
+            output
+                .status
+                .code()
+                .unwrap_or(i32::from(SANDBOX_FAILED_EXIT_CODE)),
+            last,
+        ) {
+            Some(why) => why,
+            None => format!("it ended with {}: {last}.", output.status),
+        },
+    )
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, apply_filter,
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
 };
 
 /// The kinds of sockets that may be created.
@@ -42,7 +42,11 @@ const REFUSED_CALLS: &[i64] = &[
 
 /// Calls that are reported as missing, so that programs fall back to others. They can create
 /// sockets past any filter.
-const MISSING_CALLS: &[i64] = &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+const MISSING_CALLS: &[i64] = &[
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
 
 /// The ioctl that pushes a character into a terminal's input as if a person had typed it.
 const TIOCSTI: u64 = 0x5412;
@@ -52,7 +56,8 @@ const TIOCLINUX: u64 = 0x541c;
 /// Installs the filters for this process and its descendants. As a side effect the process can gain
 /// no new privileges.
 pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
-    let say = |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
+    let say =
+        |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
     for filter in filters(sockets).map_err(|error| say(&error))? {
         apply_filter(&filter).map_err(|error| say(&error))?;
     }
@@ -60,11 +65,15 @@ pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
 }
 
 fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::BackendError> {
-    let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED_CALLS.iter().map(|it| (*it, vec![])).collect();
+    let mut refused: BTreeMap<i64, Vec<SeccompRule>> =
+        REFUSED_CALLS.iter().map(|it| (*it, vec![])).collect();
     let typed = |value| SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value);
     refused.insert(
         libc::SYS_ioctl,
-        vec![SeccompRule::new(vec![typed(TIOCSTI)?])?, SeccompRule::new(vec![typed(TIOCLINUX)?])?],
+        vec![
+            SeccompRule::new(vec![typed(TIOCSTI)?])?,
+            SeccompRule::new(vec![typed(TIOCLINUX)?])?,
+        ],
     );
 
     let mut families = vec![libc::AF_NETLINK];
@@ -76,22 +85,40 @@ fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::Back
     }
     // A rule matches when all of its conditions match, which here means that the family is none of
     // the allowed ones.
-    let other = families
-        .into_iter()
-        .map(|it| SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, u64::from(it.unsigned_abs())));
+    let other = families.into_iter().map(|it| {
+        SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Ne,
+            u64::from(it.unsigned_abs()),
+        )
+    });
     let other = SeccompRule::new(other.collect::<Result<_, _>>()?)?;
     let foreign = BTreeMap::from([(libc::SYS_socket, vec![other])]);
     let missing = MISSING_CALLS.iter().map(|it| (*it, vec![])).collect();
-    [(refused, libc::EPERM), (missing, libc::ENOSYS), (foreign, libc::EAFNOSUPPORT)]
-        .into_iter()
-        .map(|(rules, errno)| filter(rules, errno.unsigned_abs()))
-        .collect()
+    [
+        (refused, libc::EPERM),
+        (missing, libc::ENOSYS),
+        (foreign, libc::EAFNOSUPPORT),
+    ]
+    .into_iter()
+    .map(|(rules, errno)| filter(rules, errno.unsigned_abs()))
+    .collect()
 }
 
-fn filter(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: u32) -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    errno: u32,
+) -> Result<BpfProgram, seccompiler::BackendError> {
     let rules = with_x32_numbers(rules);
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
+    SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno),
+        arch,
+    )?
+    .try_into()
 }
 
 /// Adds the same rules for the second number that every call has on x86-64, for programs with short
@@ -102,7 +129,16 @@ fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec
     }
     const SHORT: i64 = 0x4000_0000;
     // Calls that take structures with pointers have their own numbers in that range.
-    let short = |number: i64| if number == libc::SYS_ioctl { 514 | SHORT } else { number | SHORT };
-    let more: Vec<_> = rules.iter().map(|(number, rules)| (short(*number), rules.clone())).collect();
+    let short = |number: i64| {
+        if number == libc::SYS_ioctl {
+            514 | SHORT
+        } else {
+            number | SHORT
+        }
+    };
+    let more: Vec<_> = rules
+        .iter()
+        .map(|(number, rules)| (short(*number), rules.clone()))
+        .collect();
     rules.into_iter().chain(more).collect()
 }

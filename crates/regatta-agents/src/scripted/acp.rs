@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::tools::ToolClient;
-use super::{ScriptRunner, ScriptStop, ClientChannel, load_steps};
-use crate::drivers::rpc::{RpcDialect, RpcError, RpcMessage, METHOD_NOT_FOUND, parse_message};
+use super::{ClientChannel, ScriptRunner, ScriptStop, load_steps};
+use crate::drivers::rpc::{METHOD_NOT_FOUND, RpcDialect, RpcError, RpcMessage, parse_message};
 use crate::run_dir::write_atomic;
 use crate::script::{PermissionStep, ScriptStep};
 
@@ -27,7 +27,11 @@ const DIALECT: RpcDialect = RpcDialect::Standard;
 const MAX_SAVED_UPDATES: usize = 200;
 
 /// Serves ACP on the given streams until the input ends.
-pub fn main(script_file: Option<PathBuf>, input: impl BufRead + Send + 'static, out: &mut dyn Write) -> ExitCode {
+pub fn main(
+    script_file: Option<PathBuf>,
+    input: impl BufRead + Send + 'static,
+    out: &mut dyn Write,
+) -> ExitCode {
     let (sender, orders) = channel();
     std::thread::spawn(move || {
         // An unreadable line ends the input too.
@@ -79,12 +83,20 @@ struct SavedSession {
 impl SavedSession {
     fn path(id: &str) -> Option<PathBuf> {
         let plain = !id.is_empty() && id.chars().all(|it| it.is_ascii_alphanumeric() || it == '-');
-        let home = std::env::var_os(SESSIONS_HOME_VARIABLE).or_else(|| std::env::var_os("HOME")).filter(|_| plain)?;
-        Some(Path::new(&home).join(".regatta-scripted").join(format!("{id}.json")))
+        let home = std::env::var_os(SESSIONS_HOME_VARIABLE)
+            .or_else(|| std::env::var_os("HOME"))
+            .filter(|_| plain)?;
+        Some(
+            Path::new(&home)
+                .join(".regatta-scripted")
+                .join(format!("{id}.json")),
+        )
     }
 
     fn save(&self) -> io::Result<()> {
-        let Some(file) = SavedSession::path(&self.id) else { return Ok(()) };
+        let Some(file) = SavedSession::path(&self.id) else {
+            return Ok(());
+        };
         file.parent().map_or(Ok(()), fs::create_dir_all)?;
         write_atomic(&file, &serde_json::to_vec(self)?)
     }
@@ -111,7 +123,10 @@ struct SessionSettings {
 
 impl Default for SessionSettings {
     fn default() -> SessionSettings {
-        SessionSettings { model: "scripted-small".to_owned(), effort: "low".to_owned() }
+        SessionSettings {
+            model: "scripted-small".to_owned(),
+            effort: "low".to_owned(),
+        }
     }
 }
 
@@ -124,10 +139,13 @@ struct AcpServer<'a> {
 
 impl AcpServer<'_> {
     fn handle(&mut self, message: RpcMessage) {
-        let RpcMessage::Request { id, method, params } = message else { return };
+        let RpcMessage::Request { id, method, params } = message else {
+            return;
+        };
         let answer = match method.as_str() {
             "initialize" => {
-                self.channel.can_ask = params["clientCapabilities"]["elicitation"]["form"].is_object();
+                self.channel.can_ask =
+                    params["clientCapabilities"]["elicitation"]["form"].is_object();
                 Ok(json!({
                     "protocolVersion": 1,
                     "agentInfo": { "name": "regatta-scripted", "version": env!("CARGO_PKG_VERSION") },
@@ -143,20 +161,32 @@ impl AcpServer<'_> {
             "session/new" => self.new_session(&params),
             "session/load" => self.load_session(&params),
             "session/set_mode" => self.set_option("mode", &params["modeId"]),
-            "session/set_config_option" => self.set_option(params["configId"].as_str().unwrap_or_default(), &params["value"]),
+            "session/set_config_option" => self.set_option(
+                params["configId"].as_str().unwrap_or_default(),
+                &params["value"],
+            ),
             "session/prompt" => self.run_turn(),
-            _ => Err(RpcError { code: METHOD_NOT_FOUND, message: format!("Method not found: {method}"), data: Value::Null }),
+            _ => Err(RpcError {
+                code: METHOD_NOT_FOUND,
+                message: format!("Method not found: {method}"),
+                data: Value::Null,
+            }),
         };
         self.channel.answer(&id, answer);
     }
 
     fn open_workspace(&mut self, params: &Value) -> Result<(), RpcError> {
         let dir = params["cwd"].as_str().unwrap_or_default();
-        let fault = |why: String| RpcError { code: -32602, message: why, data: Value::Null };
+        let fault = |why: String| RpcError {
+            code: -32602,
+            message: why,
+            data: Value::Null,
+        };
         if !Path::new(dir).is_absolute() {
             return Err(fault(format!("cwd must be absolute, not {dir:?}")));
         }
-        let mut agent = ScriptRunner::new(Path::new(dir)).map_err(|error| fault(format!("Could not use {dir}: {error}")))?;
+        let mut agent = ScriptRunner::new(Path::new(dir))
+            .map_err(|error| fault(format!("Could not use {dir}: {error}")))?;
         agent.tools = ToolClient::from_session(params);
         self.runner = Some(agent);
         Ok(())
@@ -166,18 +196,28 @@ impl AcpServer<'_> {
         self.open_workspace(params)?;
         let attempt = std::env::var("REGATTA_ATTEMPT").unwrap_or_else(|_| "by-hand".to_owned());
         let id = format!("scripted-{attempt}-{}", std::process::id());
-        self.channel.session = SavedSession { id: id.clone(), ..SavedSession::default() };
+        self.channel.session = SavedSession {
+            id: id.clone(),
+            ..SavedSession::default()
+        };
         self.channel.save_session();
         Ok(json!({ "sessionId": id, "configOptions": self.config_options() }))
     }
 
     fn load_session(&mut self, params: &Value) -> Result<Value, RpcError> {
         let id = params["sessionId"].as_str().unwrap_or_default();
-        let gone = || RpcError { code: -32002, message: format!("No session {id}"), data: json!({ "sessionId": id }) };
+        let gone = || RpcError {
+            code: -32002,
+            message: format!("No session {id}"),
+            data: json!({ "sessionId": id }),
+        };
         let kept = SavedSession::load(id).ok_or_else(gone)?;
         self.open_workspace(params)?;
         for update in &kept.updates {
-            self.channel.notify("session/update", json!({ "sessionId": id, "update": update }));
+            self.channel.notify(
+                "session/update",
+                json!({ "sessionId": id, "update": update }),
+            );
         }
         if let Some(agent) = &mut self.runner {
             agent.step = kept.position;
@@ -195,8 +235,18 @@ impl AcpServer<'_> {
         };
         json!([
             option("mode", "mode", &self.channel.mode, ["default", "auto"]),
-            option("model", "model", &self.settings.model, ["scripted-small", "scripted-big"]),
-            option("effort", "thought_level", &self.settings.effort, ["low", "high"]),
+            option(
+                "model",
+                "model",
+                &self.settings.model,
+                ["scripted-small", "scripted-big"]
+            ),
+            option(
+                "effort",
+                "thought_level",
+                &self.settings.effort,
+                ["low", "high"]
+            ),
         ])
     }
 
@@ -206,7 +256,13 @@ impl AcpServer<'_> {
             "mode" => self.channel.mode = value,
             "model" => self.settings.model = value,
             "effort" => self.settings.effort = value,
-            _ => return Err(RpcError { code: -32602, message: format!("No option {what}"), data: Value::Null }),
+            _ => {
+                return Err(RpcError {
+                    code: -32602,
+                    message: format!("No option {what}"),
+                    data: Value::Null,
+                });
+            }
         }
         Ok(json!({ "configOptions": self.config_options() }))
     }
@@ -216,12 +272,23 @@ impl AcpServer<'_> {
         self.channel.is_cancelled = false;
         self.channel.turn = TurnUsage::default();
         let Some(agent) = &mut self.runner else {
-            return Err(RpcError { code: -32002, message: "No session is open".to_owned(), data: Value::Null });
+            return Err(RpcError {
+                code: -32002,
+                message: "No session is open".to_owned(),
+                data: Value::Null,
+            });
         };
         // The class blames the task, so the agent stays available for other tasks.
-        let steps = self.script.as_ref().map_err(|why| provider_error(FailureClass::Refused, why, None))?;
+        let steps = self
+            .script
+            .as_ref()
+            .map_err(|why| provider_error(FailureClass::Refused, why, None))?;
         if self.channel.session.position >= steps.len() && !steps.is_empty() {
-            self.channel.report(agent.step, "say", json!({ "text": "The script has no more steps." }));
+            self.channel.report(
+                agent.step,
+                "say",
+                json!({ "text": "The script has no more steps." }),
+            );
         }
         let mut done = Ok(());
         while let Some(step) = steps.get(self.channel.session.position) {
@@ -230,7 +297,9 @@ impl AcpServer<'_> {
             // session continues.
             let over = match &done {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
-                Err(ScriptStop::ProviderFailure { class, .. }) => matches!(class, FailureClass::RateLimit | FailureClass::Overloaded),
+                Err(ScriptStop::ProviderFailure { class, .. }) => {
+                    matches!(class, FailureClass::RateLimit | FailureClass::Overloaded)
+                }
                 Err(ScriptStop::Failed(_)) => false,
             };
             if over {
@@ -245,20 +314,38 @@ impl AcpServer<'_> {
             }
         }
         let detail = match &done {
-            Ok(()) => agent.last_message.clone().unwrap_or_else(|| format!("Followed {} steps.", agent.step)),
+            Ok(()) => agent
+                .last_message
+                .clone()
+                .unwrap_or_else(|| format!("Followed {} steps.", agent.step)),
             Err(halt) => halt.reason().to_owned(),
         };
-        let left = agent.write_result(done.is_ok(), &detail).map_err(|why| provider_error(FailureClass::Crashed, &why, None));
+        let left = agent
+            .write_result(done.is_ok(), &detail)
+            .map_err(|why| provider_error(FailureClass::Crashed, &why, None));
         match done {
             Ok(()) => left.map(|()| self.prompt_result("end_turn")),
             Err(ScriptStop::Cancelled) => Ok(self.prompt_result("cancelled")),
-            Err(ScriptStop::ProviderFailure { class: FailureClass::Cancelled, .. }) => Ok(self.prompt_result("cancelled")),
-            Err(ScriptStop::ProviderFailure { class: FailureClass::Refused, reason, .. }) => {
+            Err(ScriptStop::ProviderFailure {
+                class: FailureClass::Cancelled,
+                ..
+            }) => Ok(self.prompt_result("cancelled")),
+            Err(ScriptStop::ProviderFailure {
+                class: FailureClass::Refused,
+                reason,
+                ..
+            }) => {
                 self.channel.report(0, "say", json!({ "text": reason }));
                 Ok(self.prompt_result("refusal"))
             }
-            Err(ScriptStop::ProviderFailure { class, reason, reset_in }) => Err(provider_error(class, &reason, reset_in)),
-            Err(ScriptStop::Failed(reason)) => Err(provider_error(FailureClass::Crashed, &reason, None)),
+            Err(ScriptStop::ProviderFailure {
+                class,
+                reason,
+                reset_in,
+            }) => Err(provider_error(class, &reason, reset_in)),
+            Err(ScriptStop::Failed(reason)) => {
+                Err(provider_error(FailureClass::Crashed, &reason, None))
+            }
         }
     }
 
@@ -287,7 +374,11 @@ fn provider_error(class: FailureClass, reason: &str, reset_in: Option<Duration>)
     if let Some(reset_in) = reset_in {
         data["retryAfterMs"] = json!(u64::try_from(reset_in.as_millis()).unwrap_or(u64::MAX));
     }
-    RpcError { code, message: reason.to_owned(), data }
+    RpcError {
+        code,
+        message: reason.to_owned(),
+        data,
+    }
 }
 
 /// The connection to the client.
@@ -333,7 +424,10 @@ impl AcpChannel<'_> {
 
     fn update(&mut self, update: Value) {
         let id = self.session.id.clone();
-        self.notify("session/update", json!({ "sessionId": id, "update": update }));
+        self.notify(
+            "session/update",
+            json!({ "sessionId": id, "update": update }),
+        );
         if self.session.updates.len() < MAX_SAVED_UPDATES {
             self.session.updates.push(update);
         }
@@ -342,7 +436,10 @@ impl AcpChannel<'_> {
     /// Saves the session. If that fails, the session merely cannot be loaded again.
     fn save_session(&mut self) {
         if let Err(error) = self.session.save() {
-            drop(writeln!(io::stderr(), "could not save the session: {error}"));
+            drop(writeln!(
+                io::stderr(),
+                "could not save the session: {error}"
+            ));
         }
     }
 
@@ -359,15 +456,24 @@ impl AcpChannel<'_> {
     }
 
     /// Waits until `deadline`, or until the answer to `id` arrives. A cancellation ends the wait.
-    fn wait_for(&mut self, deadline: Option<Instant>, id: Option<u64>) -> Result<Option<Result<Value, RpcError>>, ScriptStop> {
+    fn wait_for(
+        &mut self,
+        deadline: Option<Instant>,
+        id: Option<u64>,
+    ) -> Result<Option<Result<Value, RpcError>>, ScriptStop> {
         loop {
             if self.is_cancelled || self.is_disconnected {
                 // The client ignores an answer that arrives after a cancellation.
                 return Err(ScriptStop::Cancelled);
             }
             let line = match deadline {
-                Some(deadline) => self.incoming.recv_timeout(deadline.saturating_duration_since(Instant::now())),
-                None => self.incoming.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => self
+                    .incoming
+                    .recv_timeout(deadline.saturating_duration_since(Instant::now())),
+                None => self
+                    .incoming
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
             };
             let message = match line {
                 Ok(line) => parse_message(&line),
@@ -378,8 +484,12 @@ impl AcpChannel<'_> {
                 }
             };
             match message {
-                Some(RpcMessage::Notification { method, .. }) if method == "session/cancel" => self.is_cancelled = true,
-                Some(RpcMessage::Answer { id: its, outcome }) if id.is_some() && its.as_u64() == id => {
+                Some(RpcMessage::Notification { method, .. }) if method == "session/cancel" => {
+                    self.is_cancelled = true
+                }
+                Some(RpcMessage::Answer { id: its, outcome })
+                    if id.is_some() && its.as_u64() == id =>
+                {
                     return Ok(Some(outcome));
                 }
                 Some(request @ RpcMessage::Request { .. }) => self.queued.push(request),
@@ -395,7 +505,10 @@ impl AcpChannel<'_> {
         self.write_line(&DIALECT.request(id, method, params));
         match self.wait_for(None, Some(id))? {
             Some(Ok(result)) => Ok(result),
-            Some(Err(fault)) => Err(ScriptStop::Failed(format!("The client refused {method}: {}", fault.message))),
+            Some(Err(fault)) => Err(ScriptStop::Failed(format!(
+                "The client refused {method}: {}",
+                fault.message
+            ))),
             None => Err(ScriptStop::Cancelled),
         }
     }
@@ -467,7 +580,12 @@ impl ClientChannel for AcpChannel<'_> {
         }
     }
 
-    fn ask_person(&mut self, question: &str, choices: &[String], default: Option<&str>) -> Result<String, ScriptStop> {
+    fn ask_person(
+        &mut self,
+        question: &str,
+        choices: &[String],
+        default: Option<&str>,
+    ) -> Result<String, ScriptStop> {
         if !self.can_ask {
             let why = "The client supports no questions; give the step a `default`.".to_owned();
             return default.map(str::to_owned).ok_or(ScriptStop::Failed(why));
@@ -476,12 +594,16 @@ impl ClientChannel for AcpChannel<'_> {
         if !choices.is_empty() {
             field["enum"] = json!(choices);
         }
-        let schema = json!({ "type": "object", "properties": { "answer": field }, "required": ["answer"] });
+        let schema =
+            json!({ "type": "object", "properties": { "answer": field }, "required": ["answer"] });
         let params = json!({
             "mode": "form", "sessionId": self.session.id, "message": question, "requestedSchema": schema,
         });
         let answer = self.request("elicitation/create", params)?;
-        match (answer["action"].as_str(), answer["content"]["answer"].as_str()) {
+        match (
+            answer["action"].as_str(),
+            answer["content"]["answer"].as_str(),
+        ) {
             (Some("accept"), Some(text)) => Ok(text.to_owned()),
             (Some("cancel"), _) => Err(ScriptStop::Cancelled),
             _ => Err(ScriptStop::Failed(format!("Nobody answered: {question}"))),
@@ -502,7 +624,9 @@ impl ClientChannel for AcpChannel<'_> {
         });
         tool["rawInput"] = match kind {
             None => json!({ "command": permission.what() }),
-            Some(ToolKind::Fetch) if permission.what().contains("://") => json!({ "url": permission.what() }),
+            Some(ToolKind::Fetch) if permission.what().contains("://") => {
+                json!({ "url": permission.what() })
+            }
             Some(_) => json!({ "request": permission.what() }),
         };
         if let Some(path) = path {
@@ -517,7 +641,10 @@ impl ClientChannel for AcpChannel<'_> {
         ]);
         let params = json!({ "sessionId": self.session.id, "toolCall": tool, "options": options });
         let answer = self.request("session/request_permission", params)?;
-        match (answer["outcome"]["outcome"].as_str(), answer["outcome"]["optionId"].as_str()) {
+        match (
+            answer["outcome"]["outcome"].as_str(),
+            answer["outcome"]["optionId"].as_str(),
+        ) {
             (Some("selected"), Some(option)) => Ok(matches!(option, "o2" | "o4")),
             _ => Err(ScriptStop::Cancelled),
         }
@@ -526,14 +653,21 @@ impl ClientChannel for AcpChannel<'_> {
     fn print_flood(&mut self, _: usize, bytes: u64) -> Result<(), ScriptStop> {
         let text = "~".repeat(1000);
         let update = json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } });
-        let line = DIALECT.notification("session/update", json!({ "sessionId": self.session.id, "update": update })) + "\n";
+        let line = DIALECT.notification(
+            "session/update",
+            json!({ "sessionId": self.session.id, "update": update }),
+        ) + "\n";
         for nth in 0..bytes.div_ceil(line.len() as u64) {
-            self.out.write_all(line.as_bytes()).map_err(|error| format!("Could not print: {error}."))?;
+            self.out
+                .write_all(line.as_bytes())
+                .map_err(|error| format!("Could not print: {error}."))?;
             if nth % 64 == 0 {
                 self.check_cancelled()?;
             }
         }
-        self.out.flush().map_err(|error| format!("Could not print: {error}.").into())
+        self.out
+            .flush()
+            .map_err(|error| format!("Could not print: {error}.").into())
     }
 
     fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop> {

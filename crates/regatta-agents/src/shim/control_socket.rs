@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
+use super::state::{ProgramInput, ShimState};
 use super::terminate::TreeTerminator;
-use super::state::{ShimState, ProgramInput};
 use crate::process::poll_until;
 use crate::shim_protocol::{ShimCommand, ShimReply};
 
@@ -85,7 +85,11 @@ impl ControlSocket {
         }
         if self.clients.iter().any(|it| it.awaits_after.is_some()) {
             let n = self.shared.await_growth();
-            for guest in self.clients.iter_mut().filter(|it| it.awaits_after.is_some_and(|it| it < n)) {
+            for guest in self
+                .clients
+                .iter_mut()
+                .filter(|it| it.awaits_after.is_some_and(|it| it < n))
+            {
                 guest.awaits_after = None;
                 guest.queue_reply(&ShimReply::Grew { record: n });
             }
@@ -94,7 +98,8 @@ impl ControlSocket {
         self.clients.retain(|it| !it.is_gone);
         self.accept_clients();
         // Of several stop commands the one with the shortest grace period counts.
-        self.terminator.step(stops.into_iter().min(), self.shared.has_program_ended());
+        self.terminator
+            .step(stops.into_iter().min(), self.shared.has_program_ended());
         Ok(())
     }
 
@@ -104,11 +109,17 @@ impl ControlSocket {
             CommandSource::Socket(listener) if self.clients.len() < MAX_CONNECTIONS => {
                 fds.push(PollFd::new(listener, PollFlags::IN));
             }
-            CommandSource::StandardInput { input: Some(input), .. } => fds.push(PollFd::new(input, PollFlags::IN)),
+            CommandSource::StandardInput {
+                input: Some(input), ..
+            } => fds.push(PollFd::new(input, PollFlags::IN)),
             _ => {}
         }
         for guest in &self.clients {
-            let flags = if guest.replies.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            let flags = if guest.replies.is_empty() {
+                PollFlags::IN
+            } else {
+                PollFlags::IN | PollFlags::OUT
+            };
             fds.push(PollFd::new(&guest.stream, flags));
         }
         poll_until(&mut fds, until)?;
@@ -116,19 +127,33 @@ impl ControlSocket {
     }
 
     fn accept_clients(&mut self) {
-        let CommandSource::Socket(listener) = &self.source else { return };
+        let CommandSource::Socket(listener) = &self.source else {
+            return;
+        };
         while self.clients.len() < MAX_CONNECTIONS
             && let Ok((stream, _)) = listener.accept()
         {
             if stream.set_nonblocking(true).is_ok() {
-                self.clients.push(ControlClient { stream, received: vec![], replies: vec![], awaits_after: None, is_gone: false });
+                self.clients.push(ControlClient {
+                    stream,
+                    received: vec![],
+                    replies: vec![],
+                    awaits_after: None,
+                    is_gone: false,
+                });
             }
         }
     }
 
     /// Reads the commands of a check's daemon. The end of the input ends the check.
     fn read_standard_input(&mut self) -> Option<Duration> {
-        let CommandSource::StandardInput { input, is_orphaned: orphaned } = &mut self.source else { return None };
+        let CommandSource::StandardInput {
+            input,
+            is_orphaned: orphaned,
+        } = &mut self.source
+        else {
+            return None;
+        };
         let fd = input.as_ref()?;
         let mut fds = [PollFd::new(fd, PollFlags::IN)];
         if !poll_until(&mut fds, Some(Instant::now())).unwrap_or(false) {
@@ -142,11 +167,12 @@ impl ControlSocket {
                 Some(ORPHAN_GRACE_PERIOD)
             }
             Ok(length) => {
-                let stops =
-                    buffer[..length].split(|it| *it == b'\n').filter_map(|it| match serde_json::from_slice(it) {
+                let stops = buffer[..length].split(|it| *it == b'\n').filter_map(|it| {
+                    match serde_json::from_slice(it) {
                         Ok(ShimCommand::Stop { grace_ms }) => Some(Duration::from_millis(grace_ms)),
                         _ => None,
-                    });
+                    }
+                });
                 stops.min()
             }
             Err(_) => None,
@@ -164,9 +190,15 @@ fn interpret_command(line: &[u8], shared: &ShimState) -> CommandAction {
     match serde_json::from_slice(line) {
         Ok(ShimCommand::Stop { grace_ms }) => CommandAction::Stop(Duration::from_millis(grace_ms)),
         Ok(ShimCommand::AwaitRecord { after: seen }) => CommandAction::Wait { seen },
-        Ok(ShimCommand::SendLine { number: k, line }) => CommandAction::Reply(shared.accept_input(k, ProgramInput::Line(line))),
-        Ok(ShimCommand::CloseInput { number: k }) => CommandAction::Reply(shared.accept_input(k, ProgramInput::End)),
-        Err(error) => CommandAction::Reply(ShimReply::Refused { why: error.to_string() }),
+        Ok(ShimCommand::SendLine { number: k, line }) => {
+            CommandAction::Reply(shared.accept_input(k, ProgramInput::Line(line)))
+        }
+        Ok(ShimCommand::CloseInput { number: k }) => {
+            CommandAction::Reply(shared.accept_input(k, ProgramInput::End))
+        }
+        Err(error) => CommandAction::Reply(ShimReply::Refused {
+            why: error.to_string(),
+        }),
     }
 }
 
@@ -202,7 +234,8 @@ impl ControlClient {
     }
 
     fn queue_reply(&mut self, reply: &ShimReply) {
-        self.replies.extend(serde_json::to_vec(reply).unwrap_or_default());
+        self.replies
+            .extend(serde_json::to_vec(reply).unwrap_or_default());
         self.replies.push(b'\n');
         self.is_gone |= self.replies.len() > MAX_REPLY_BYTES;
     }

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::output_limits::{TokenBucket, ShimLimits, LineSplitter};
-use super::state::{ShimState, ProgramInput};
+use super::output_limits::{LineSplitter, ShimLimits, TokenBucket};
+use super::state::{ProgramInput, ShimState};
 use super::tool_output::ToolOutput;
 use crate::driver::JournalStream;
 use crate::drivers;
@@ -77,7 +77,12 @@ pub(super) struct JournalThread {
 }
 
 impl JournalThread {
-    pub(super) fn new(dir: &RunDir, launch: &LaunchRecord, secrets: LaunchSecrets, shared: Arc<ShimState>) -> JournalThread {
+    pub(super) fn new(
+        dir: &RunDir,
+        launch: &LaunchRecord,
+        secrets: LaunchSecrets,
+        shared: Arc<ShimState>,
+    ) -> JournalThread {
         let (asked, mut tries) = (Arc::clone(&shared), 0);
         let again = move |_: &io::Error| {
             std::thread::sleep(DISK_RETRY_DELAY);
@@ -97,16 +102,33 @@ impl JournalThread {
             // protocol.
             tool_output: (launch.input == InputSource::Lines).then(ToolOutput::default),
         };
-        JournalThread { shared, journal, secrets, input: None, partial_input: None, sources: vec![], unsynced_since: None }
+        JournalThread {
+            shared,
+            journal,
+            secrets,
+            input: None,
+            partial_input: None,
+            sources: vec![],
+            unsynced_since: None,
+        }
     }
 
     /// Runs until no process of the tree is left and everything is on the disk.
     pub(super) fn run(mut self, pipes: &Receiver<Pipes>) -> io::Result<()> {
         // The channel closes without pipes when the program could not be started.
-        let Ok(pipes) = pipes.recv() else { return Ok(()) };
+        let Ok(pipes) = pipes.recv() else {
+            return Ok(());
+        };
         self.input = pipes.input;
-        for (pipe, stream) in [(pipes.output, JournalStream::Out), (pipes.errors, JournalStream::Err)] {
-            self.sources.push(OutputPipe { pipe, stream, lines: LineSplitter::default() });
+        for (pipe, stream) in [
+            (pipes.output, JournalStream::Out),
+            (pipes.errors, JournalStream::Err),
+        ] {
+            self.sources.push(OutputPipe {
+                pipe,
+                stream,
+                lines: LineSplitter::default(),
+            });
         }
         if self.input.is_none() {
             self.journal.write(JournalStream::InEnd, "")?;
@@ -128,12 +150,32 @@ impl JournalThread {
         let bell = PollFd::new(&self.shared.journal_wakeup.0, PollFlags::IN);
         let wants = self.partial_input.is_some() || self.shared.has_input();
         // Even a poll for no event reports that the program has closed its end.
-        let input =
-            self.input.as_ref().map(|it| PollFd::new(it, if wants { PollFlags::OUT } else { PollFlags::empty() }));
-        let sources = self.sources.iter().filter(|_| pause.is_none()).map(|it| PollFd::new(&it.pipe, PollFlags::IN));
-        let mut fds: Vec<PollFd<'_>> = [Some(bell), input].into_iter().flatten().chain(sources).collect();
+        let input = self.input.as_ref().map(|it| {
+            PollFd::new(
+                it,
+                if wants {
+                    PollFlags::OUT
+                } else {
+                    PollFlags::empty()
+                },
+            )
+        });
+        let sources = self
+            .sources
+            .iter()
+            .filter(|_| pause.is_none())
+            .map(|it| PollFd::new(&it.pipe, PollFlags::IN));
+        let mut fds: Vec<PollFd<'_>> = [Some(bell), input]
+            .into_iter()
+            .flatten()
+            .chain(sources)
+            .collect();
         poll_until(&mut fds, until)?;
-        let mut ready = fds.iter().map(|it| it.revents()).collect::<Vec<_>>().into_iter();
+        let mut ready = fds
+            .iter()
+            .map(|it| it.revents())
+            .collect::<Vec<_>>()
+            .into_iter();
         drop(fds);
 
         if ready.next().is_some_and(|it| !it.is_empty()) {
@@ -152,7 +194,10 @@ impl JournalThread {
         let mut ended = Vec::new();
         for source in &mut self.sources {
             if readable.next() == Some(true) {
-                ended.push(read_piece(source, piece, &mut self.journal, &self.secrets.redactor)? == Some(0));
+                ended.push(
+                    read_piece(source, piece, &mut self.journal, &self.secrets.redactor)?
+                        == Some(0),
+                );
             } else {
                 ended.push(false);
             }
@@ -160,7 +205,10 @@ impl JournalThread {
         let mut ended = ended.into_iter();
         self.sources.retain(|_| ended.next() != Some(true));
         self.publish()?;
-        if self.unsynced_since.is_some_and(|it| it + SYNC_DELAY <= Instant::now()) {
+        if self
+            .unsynced_since
+            .is_some_and(|it| it + SYNC_DELAY <= Instant::now())
+        {
             self.sync()?;
         }
         Ok(())
@@ -170,7 +218,10 @@ impl JournalThread {
     /// program and may contain a secret.
     fn write_marks(&mut self) -> io::Result<()> {
         for mark in self.shared.take_marks() {
-            self.journal.write(JournalStream::Mark, &self.secrets.redactor.redact_line(&mark.to_line()))?;
+            self.journal.write(
+                JournalStream::Mark,
+                &self.secrets.redactor.redact_line(&mark.to_line()),
+            )?;
         }
         Ok(())
     }
@@ -178,7 +229,8 @@ impl JournalThread {
     /// Makes the written records visible to readers.
     fn publish(&mut self) -> io::Result<()> {
         self.journal.writer.flush()?;
-        self.shared.on_journal_grown(self.journal.writer.last_record());
+        self.shared
+            .on_journal_grown(self.journal.writer.last_record());
         if self.journal.writer.is_unsynced() {
             self.unsynced_since.get_or_insert_with(Instant::now);
         }
@@ -199,18 +251,29 @@ impl JournalThread {
                 Some(ProgramInput::Line(line)) => {
                     // The line is recorded before its first byte is written, so that no answer can
                     // precede it in the journal.
-                    self.journal.write(JournalStream::In, &self.secrets.redactor.redact_line(&line))?;
+                    self.journal
+                        .write(JournalStream::In, &self.secrets.redactor.redact_line(&line))?;
                     let length = line.len();
                     let mut bytes = self.secrets.fill_token(line).into_bytes();
                     bytes.push(b'\n');
-                    self.partial_input = Some(PartialInput { bytes, written: 0, queued_bytes: length });
+                    self.partial_input = Some(PartialInput {
+                        bytes,
+                        written: 0,
+                        queued_bytes: length,
+                    });
                 }
             }
         }
-        let (Some(saying), Some(input)) = (&mut self.partial_input, &mut self.input) else { return Ok(()) };
+        let (Some(saying), Some(input)) = (&mut self.partial_input, &mut self.input) else {
+            return Ok(());
+        };
         match input.write(&saying.bytes[saying.written..]) {
             Ok(length) => saying.written += length,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
             // The program has closed its input, whatever the error is, so nothing more can be sent.
             Err(_) => return self.close_input(),
         }
@@ -228,7 +291,8 @@ impl JournalThread {
         self.partial_input = None;
         let lines = self.shared.close_input();
         if lines > 0 {
-            self.journal.write_mark(&JournalMark::UnsentInput { lines })?;
+            self.journal
+                .write_mark(&JournalMark::UnsentInput { lines })?;
         }
         self.journal.write(JournalStream::InEnd, "").map(drop)
     }
@@ -238,24 +302,38 @@ impl JournalThread {
     fn finish(&mut self, piece: &mut [u8]) -> io::Result<()> {
         for mut source in std::mem::take(&mut self.sources) {
             let mut left = MAX_DRAIN_BYTES;
-            while let Some(length @ 1..) = read_piece(&mut source, piece, &mut self.journal, &self.secrets.redactor)? {
+            while let Some(length @ 1..) = read_piece(
+                &mut source,
+                piece,
+                &mut self.journal,
+                &self.secrets.redactor,
+            )? {
                 left = left.saturating_sub(length);
                 if left == 0 {
                     break;
                 }
             }
-            let (book, redactor, stream) = (&mut self.journal, &self.secrets.redactor, source.stream);
-            source.lines.finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
+            let (book, redactor, stream) =
+                (&mut self.journal, &self.secrets.redactor, source.stream);
+            source
+                .lines
+                .finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
             self.publish()?;
         }
         self.write_marks()?;
-        let left_out = self.journal.tool_output.as_mut().map(ToolOutput::finish).unwrap_or_default();
+        let left_out = self
+            .journal
+            .tool_output
+            .as_mut()
+            .map(ToolOutput::finish)
+            .unwrap_or_default();
         for mark in &left_out {
             self.journal.write_mark(mark)?;
         }
         let (lines, bytes) = self.journal.dropped;
         if lines > 0 {
-            self.journal.write_mark(&JournalMark::Dropped { lines, bytes })?;
+            self.journal
+                .write_mark(&JournalMark::Dropped { lines, bytes })?;
         }
         self.publish()?;
         self.sync()
@@ -273,10 +351,20 @@ impl LaunchSecrets {
 }
 
 /// Reads one piece. Returns `None` if there is nothing to read now, and 0 at the end.
-fn read_piece(source: &mut OutputPipe, piece: &mut [u8], book: &mut BoundedJournal, redactor: &Redactor) -> io::Result<Option<usize>> {
+fn read_piece(
+    source: &mut OutputPipe,
+    piece: &mut [u8],
+    book: &mut BoundedJournal,
+    redactor: &Redactor,
+) -> io::Result<Option<usize>> {
     let length = match source.pipe.read(piece) {
         Ok(length) => length,
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+            ) =>
+        {
             return Ok(None);
         }
         Err(error) => return Err(error),
@@ -285,9 +373,15 @@ fn read_piece(source: &mut OutputPipe, piece: &mut [u8], book: &mut BoundedJourn
     // agents need.
     book.bucket.consume(length as u64);
     let (stream, most) = (source.stream, book.limits.line_bytes);
-    source.lines.push_piece(&piece[..length], most, |line, cut| book.write_output_line(stream, line, cut, redactor))?;
+    source
+        .lines
+        .push_piece(&piece[..length], most, |line, cut| {
+            book.write_output_line(stream, line, cut, redactor)
+        })?;
     if length == 0 {
-        source.lines.finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
+        source
+            .lines
+            .finish(|line, cut| book.write_output_line(stream, line, cut, redactor))?;
     }
     Ok(Some(length))
 }
@@ -308,12 +402,20 @@ struct BoundedJournal {
 
 impl BoundedJournal {
     /// Records a line of the program's output.
-    fn write_output_line(&mut self, stream: JournalStream, line: &[u8], cut: u64, redactor: &Redactor) -> io::Result<()> {
+    fn write_output_line(
+        &mut self,
+        stream: JournalStream,
+        line: &[u8],
+        cut: u64,
+        redactor: &Redactor,
+    ) -> io::Result<()> {
         let length = line.len() as u64 + cut + 1;
         if self.size_bytes >= self.limits.journal_bytes {
             if !self.is_full {
                 self.is_full = true;
-                self.write_mark(&JournalMark::Full { bytes: self.limits.journal_bytes })?;
+                self.write_mark(&JournalMark::Full {
+                    bytes: self.limits.journal_bytes,
+                })?;
             }
             self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
             return Ok(());
@@ -323,7 +425,11 @@ impl BoundedJournal {
         let cleaned = redactor.redact_line(&text);
         let mut marks = Vec::new();
         let mut folded = None;
-        if let Some(calls) = self.tool_output.as_mut().filter(|_| stream == JournalStream::Out) {
+        if let Some(calls) = self
+            .tool_output
+            .as_mut()
+            .filter(|_| stream == JournalStream::Out)
+        {
             if cut > 0 {
                 let repeated = calls.check_repeated(&cleaned, length);
                 if let Some(before) = &repeated.mark {
@@ -340,7 +446,8 @@ impl BoundedJournal {
         let written = self.write(stream, folded.as_deref().unwrap_or(&cleaned))?;
         // The bytes of the line were counted when they were read. The rest of the record is counted
         // here.
-        self.bucket.consume(written.saturating_sub(line.len() as u64));
+        self.bucket
+            .consume(written.saturating_sub(line.len() as u64));
         if cut > 0 {
             marks.push(JournalMark::Cut { stream, bytes: cut });
         }
@@ -352,8 +459,13 @@ impl BoundedJournal {
     }
 
     fn write(&mut self, stream: JournalStream, line: &str) -> io::Result<u64> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let length = self.writer.append(u64::try_from(now).unwrap_or(u64::MAX), stream, line)?;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
+        let length = self
+            .writer
+            .append(u64::try_from(now).unwrap_or(u64::MAX), stream, line)?;
         self.size_bytes += length;
         Ok(length)
     }

@@ -71,7 +71,9 @@ impl TokenBucket {
 
     /// Returns the time until more may be read, or `None` if more may be read now.
     pub(super) fn time_to_wait(&mut self, now: Instant) -> Option<Duration> {
-        let filled = now.saturating_duration_since(self.updated_at).as_nanos() * u128::from(self.rate) / 1_000_000_000;
+        let filled = now.saturating_duration_since(self.updated_at).as_nanos()
+            * u128::from(self.rate)
+            / 1_000_000_000;
         // A fraction of a byte stays and is counted the next time.
         if filled > 0 {
             self.updated_at = now;
@@ -105,7 +107,11 @@ impl LineSplitter {
     ) -> Result<(), E> {
         for part in piece.split_inclusive(|it| *it == b'\n') {
             match part.strip_suffix(b"\n") {
-                Some(whole) if self.partial.is_empty() && self.cut_bytes == 0 && whole.len() <= most => line(whole, 0)?,
+                Some(whole)
+                    if self.partial.is_empty() && self.cut_bytes == 0 && whole.len() <= most =>
+                {
+                    line(whole, 0)?
+                }
                 Some(end) => {
                     self.push(end, most);
                     self.flush(&mut line)?;
@@ -129,13 +135,23 @@ impl LineSplitter {
 
     fn flush<E>(&mut self, mut line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
         // The buffer is freed and not kept, because the next line is usually short again.
-        let (part, cut) = (std::mem::take(&mut self.partial), std::mem::take(&mut self.cut_bytes));
+        let (part, cut) = (
+            std::mem::take(&mut self.partial),
+            std::mem::take(&mut self.cut_bytes),
+        );
         line(&part, cut)
     }
 
     /// Passes on the last line if it has no newline.
-    pub(super) fn finish<E>(&mut self, line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
-        if self.partial.is_empty() && self.cut_bytes == 0 { Ok(()) } else { self.flush(line) }
+    pub(super) fn finish<E>(
+        &mut self,
+        line: impl FnMut(&[u8], u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.partial.is_empty() && self.cut_bytes == 0 {
+            Ok(())
+        } else {
+            self.flush(line)
+        }
     }
 }
 
@@ -166,12 +182,20 @@ mod tests {
             let pieces: Vec<&[u8]> = text.chunks(size).collect();
             assert_eq!(split(&pieces, 5), whole, "in pieces of {size}");
         }
-        assert_eq!(split(&[b"a\n"], 5).len(), 1, "there is no empty line after the last newline");
+        assert_eq!(
+            split(&[b"a\n"], 5).len(),
+            1,
+            "there is no empty line after the last newline"
+        );
     }
 
     #[test]
     fn p8_a_bucket_passes_its_burst_and_then_its_rate() {
-        let limits = ShimLimits { bytes_per_second: 1 << 20, burst_bytes: 4 << 20, ..ShimLimits::default() };
+        let limits = ShimLimits {
+            bytes_per_second: 1 << 20,
+            burst_bytes: 4 << 20,
+            ..ShimLimits::default()
+        };
         let mut now = Instant::now();
         let (mut bucket, begun, mut passed) = (TokenBucket::new(&limits, now), now, 0_u64);
         while now < begun + Duration::from_secs(100) {
@@ -185,6 +209,9 @@ mod tests {
             }
         }
         let fair = (4 << 20) + 100 * (1 << 20);
-        assert!(passed.abs_diff(fair) < fair / 50, "{passed} bytes passed, {fair} were allowed");
+        assert!(
+            passed.abs_diff(fair) < fair / 50,
+            "{passed} bytes passed, {fair} were allowed"
+        );
     }
 }

@@ -37,15 +37,25 @@ impl PausedProgram {
             let first = spawn_thread("cgroup", move || group.add(program));
             Some((it, log_failure("start a thread", first)?))
         });
-        PausedProgram { program, cgroup_move }
+        PausedProgram {
+            program,
+            cgroup_move,
+        }
     }
 
     /// Waits for the sandbox's init process, serves its egress routes, and lets the program
     /// continue once it is in its control group. Returns the mechanism that holds its processes
     /// together, or `None` if the program does not start because it ended or was refused.
-    pub(super) fn let_continue(self, gate: EgressGate, shared: &Arc<ShimState>, group: &OnceLock<Cgroup>) -> Option<Containment> {
+    pub(super) fn let_continue(
+        self,
+        gate: EgressGate,
+        shared: &Arc<ShimState>,
+        group: &OnceLock<Cgroup>,
+    ) -> Option<Containment> {
         let told = Arc::clone(shared);
-        let tell = move |RefusedConnection { to, why, times }| told.queue_mark(JournalMark::Refused { to, why, times });
+        let tell = move |RefusedConnection { to, why, times }| {
+            told.queue_mark(JournalMark::Refused { to, why, times })
+        };
         let (program, mut contained_in) = (self.program, Containment::PidNamespace);
         let settle = || {
             if let Some(cgroup) = self.finish_move() {
@@ -54,10 +64,16 @@ impl PausedProgram {
             }
             Ok(())
         };
-        match gate.serve_process(Arc::new(tell), &|stage| is_descendant(stage, program), settle) {
+        match gate.serve_process(
+            Arc::new(tell),
+            &|stage| is_descendant(stage, program),
+            settle,
+        ) {
             Ok(()) => Some(contained_in),
             Err(error) => {
-                shared.queue_mark(JournalMark::EgressFailed { why: error.to_string() });
+                shared.queue_mark(JournalMark::EgressFailed {
+                    why: error.to_string(),
+                });
                 None
             }
         }
@@ -116,13 +132,21 @@ mod tests {
     #[test]
     fn descendants_of_a_process_are_found_in_both_directions() {
         let me = std::process::id();
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
         assert!(is_descendant(child.id(), me) && is_descendant(me, me));
         assert!(!is_descendant(me, child.id()));
         assert_eq!(process_and_descendants(child.id()), Some(vec![child.id()]));
         // Children of other tests may end during the listing. The listing then fails and is
         // repeated.
-        assert!((0..1_000).find_map(|_| process_and_descendants(me)).unwrap().contains(&child.id()));
+        assert!(
+            (0..1_000)
+                .find_map(|_| process_and_descendants(me))
+                .unwrap()
+                .contains(&child.id())
+        );
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -54,7 +54,11 @@ pub(super) struct ShimState {
 
 impl ShimState {
     pub(super) fn new(most: usize, input_closed: bool) -> io::Result<ShimState> {
-        let input = InputQueue { is_closed: input_closed, last_accepted: u64::from(input_closed), ..InputQueue::default() };
+        let input = InputQueue {
+            is_closed: input_closed,
+            last_accepted: u64::from(input_closed),
+            ..InputQueue::default()
+        };
         Ok(ShimState {
             input: Mutex::new(input),
             marks: Mutex::default(),
@@ -87,14 +91,21 @@ impl ShimState {
             return ShimReply::Closed;
         }
         if k != input.last_accepted + 1 {
-            return ShimReply::Refused { why: format!("input {k} does not follow input {}", input.last_accepted) };
+            return ShimReply::Refused {
+                why: format!("input {k} does not follow input {}", input.last_accepted),
+            };
         }
         if matches!(&word, ProgramInput::Line(line) if line.contains('\n')) {
-            return ShimReply::Refused { why: "the line contains a newline".to_owned() };
+            return ShimReply::Refused {
+                why: "the line contains a newline".to_owned(),
+            };
         }
         if length > self.max_input_bytes {
             return ShimReply::Refused {
-                why: format!("the line has {length} bytes, more than the limit of {}", self.max_input_bytes),
+                why: format!(
+                    "the line has {length} bytes, more than the limit of {}",
+                    self.max_input_bytes
+                ),
             };
         }
         if input.queued_bytes + length > self.max_input_bytes {
@@ -109,7 +120,8 @@ impl ShimState {
         ShimReply::Ok
     }
 
-    /// Returns the next input to send. Its bytes count as waiting until [`ShimState::on_input_sent`].
+    /// Returns the next input to send. Its bytes count as waiting until
+    /// [`ShimState::on_input_sent`].
     pub(super) fn next_input(&self) -> Option<ProgramInput> {
         self.input().queue.pop_front()
     }
@@ -131,7 +143,11 @@ impl ShimState {
     pub(super) fn close_input(&self) -> u64 {
         let mut input = self.input();
         input.is_closed = true;
-        let lines = input.queue.iter().filter(|it| matches!(it, ProgramInput::Line(_))).count();
+        let lines = input
+            .queue
+            .iter()
+            .filter(|it| matches!(it, ProgramInput::Line(_)))
+            .count();
         input.queue = VecDeque::new();
         lines as u64
     }
@@ -153,7 +169,9 @@ impl ShimState {
     /// Publishes the number of the last visible record, and wakes the control thread if a daemon
     /// waits for it.
     pub(super) fn on_journal_grown(&self, n: u64) {
-        if self.last_visible_record.swap(n, Ordering::SeqCst) != n && self.is_growth_awaited.swap(false, Ordering::SeqCst) {
+        if self.last_visible_record.swap(n, Ordering::SeqCst) != n
+            && self.is_growth_awaited.swap(false, Ordering::SeqCst)
+        {
             self.control_wakeup.wake();
         }
     }
@@ -188,7 +206,10 @@ pub(crate) struct WakeupFd(pub(crate) OwnedFd);
 
 impl WakeupFd {
     pub(crate) fn new() -> io::Result<WakeupFd> {
-        Ok(WakeupFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(WakeupFd(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
     }
 
     pub(crate) fn wake(&self) {
@@ -213,10 +234,23 @@ mod tests {
     fn input_is_accepted_once_and_in_order() {
         let shared = ShimState::new(10, false).unwrap();
         assert_eq!(shared.accept_input(1, line("one")), ShimReply::Ok);
-        assert_eq!(shared.accept_input(1, line("one")), ShimReply::Ok, "the same input again");
-        assert!(matches!(shared.accept_input(3, line("three")), ShimReply::Refused { .. }));
-        assert!(matches!(shared.accept_input(2, line("a\nb")), ShimReply::Refused { .. }));
-        assert!(matches!(shared.accept_input(2, line("eleven bytes")), ShimReply::Refused { .. }));
+        assert_eq!(
+            shared.accept_input(1, line("one")),
+            ShimReply::Ok,
+            "the same input again"
+        );
+        assert!(matches!(
+            shared.accept_input(3, line("three")),
+            ShimReply::Refused { .. }
+        ));
+        assert!(matches!(
+            shared.accept_input(2, line("a\nb")),
+            ShimReply::Refused { .. }
+        ));
+        assert!(matches!(
+            shared.accept_input(2, line("eleven bytes")),
+            ShimReply::Refused { .. }
+        ));
         assert_eq!(shared.accept_input(2, line("eightbyt")), ShimReply::Busy);
         assert!(matches!(shared.next_input(), Some(ProgramInput::Line(it)) if it == "one"));
         shared.on_input_sent(3);

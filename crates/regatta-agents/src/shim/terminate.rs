@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::process_tree::{SignalledProcesses, ProcessTree};
+use crate::process_tree::{ProcessTree, SignalledProcesses};
 
 /// The time that processes which the program left behind may take to end by themselves.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_millis(500);
@@ -25,12 +25,23 @@ pub(super) struct TreeTerminator {
 
 impl TreeTerminator {
     pub(super) fn new(tree: ProcessTree) -> TreeTerminator {
-        TreeTerminator { tree, signalled: SignalledProcesses::new(), kill_at: None, has_program_ended: false }
+        TreeTerminator {
+            tree,
+            signalled: SignalledProcesses::new(),
+            kill_at: None,
+            has_program_ended: false,
+        }
     }
 
     /// Returns the time of the next step if no event comes first.
     pub(super) fn next_step_at(&self) -> Option<Instant> {
-        self.kill_at.map(|it| if self.has_program_ended { it.min(Instant::now() + TERM_INTERVAL) } else { it })
+        self.kill_at.map(|it| {
+            if self.has_program_ended {
+                it.min(Instant::now() + TERM_INTERVAL)
+            } else {
+                it
+            }
+        })
     }
 
     /// Asks or kills processes as necessary: after a stop command with its grace period, after the

@@ -6,9 +6,9 @@
 //! lines in the journal.
 //!
 //! A text that continues the previous text is therefore stored without the part that the journal
-//! already has, and [`CONTINUES_FIELD`] lists it. The driver reads the same field, so nothing is lost. A
-//! text that replaces the previous text is stored whole. The bytes stored for all updates of one
-//! call are limited; a mark counts the rest.
+//! already has, and [`CONTINUES_FIELD`] lists it. The driver reads the same field, so nothing is
+//! lost. A text that replaces the previous text is stored whole. The bytes stored for all updates
+//! of one call are limited; a mark counts the rest.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -68,11 +68,15 @@ impl TextFingerprint {
     fn new(text: &str) -> TextFingerprint {
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
-        TextFingerprint { bytes: text.len(), hash: hasher.finish() }
+        TextFingerprint {
+            bytes: text.len(),
+            hash: hasher.finish(),
+        }
     }
 
     fn is_prefix_of(self, text: &str) -> bool {
-        text.get(..self.bytes).is_some_and(|start| TextFingerprint::new(start) == self)
+        text.get(..self.bytes)
+            .is_some_and(|start| TextFingerprint::new(start) == self)
     }
 }
 
@@ -86,7 +90,11 @@ pub(super) struct StoredLine {
 impl ToolOutput {
     /// Returns the line to store in place of `line`. Returns `None` if the line is not an update of
     /// a tool call and is stored unchanged.
-    pub(super) fn shorten_update(&mut self, line: &str, max_call_bytes: usize) -> Option<StoredLine> {
+    pub(super) fn shorten_update(
+        &mut self,
+        line: &str,
+        max_call_bytes: usize,
+    ) -> Option<StoredLine> {
         if !line.contains("tool_call") && !line.contains("turn/diff/updated") {
             return None;
         }
@@ -94,7 +102,12 @@ impl ToolOutput {
         let (key, update) = replacing_update(&mut message)?;
         let is_over = matches!(update["status"].as_str(), Some("completed" | "failed"));
         let call = self.calls.entry(key.clone()).or_default();
-        let mut walk = TextShortener { call, continues: Vec::new(), left_out: 0, max_call_bytes };
+        let mut walk = TextShortener {
+            call,
+            continues: Vec::new(),
+            left_out: 0,
+            max_call_bytes,
+        };
         for (name, value) in update.as_object_mut()? {
             // A person decides by the input of a call, and a driver must see all of it.
             if name != "rawInput" && name != "_meta" {
@@ -115,9 +128,18 @@ impl ToolOutput {
             }
             meta["regatta"] = json!({ CONTINUES_FIELD: continues });
         }
-        let line = if is_changed { message.to_string() } else { line.to_owned() };
-        let over = if is_over { self.calls.remove(&key) } else { None };
-        let mut marks: Vec<JournalMark> = over.and_then(|call| call.mark(&key)).into_iter().collect();
+        let line = if is_changed {
+            message.to_string()
+        } else {
+            line.to_owned()
+        };
+        let over = if is_over {
+            self.calls.remove(&key)
+        } else {
+            None
+        };
+        let mut marks: Vec<JournalMark> =
+            over.and_then(|call| call.mark(&key)).into_iter().collect();
         if self.calls.len() > MAX_OPEN_CALLS {
             marks.extend(self.end_calls());
         }
@@ -136,11 +158,21 @@ impl ToolOutput {
             Some(cut) if cut.head == head => {
                 cut.repeated_lines += 1;
                 cut.repeated_bytes += bytes;
-                RepeatCheck { is_stored: false, mark: None }
+                RepeatCheck {
+                    is_stored: false,
+                    mark: None,
+                }
             }
             cut => {
-                let before = cut.replace(CutLine { head, repeated_lines: 0, repeated_bytes: 0 });
-                RepeatCheck { is_stored: true, mark: before.and_then(CutLine::mark) }
+                let before = cut.replace(CutLine {
+                    head,
+                    repeated_lines: 0,
+                    repeated_bytes: 0,
+                });
+                RepeatCheck {
+                    is_stored: true,
+                    mark: before.and_then(CutLine::mark),
+                }
             }
         }
     }
@@ -154,7 +186,10 @@ impl ToolOutput {
 
     fn end_calls(&mut self) -> Vec<JournalMark> {
         let calls = std::mem::take(&mut self.calls);
-        calls.into_iter().filter_map(|(key, call)| call.mark(&key)).collect()
+        calls
+            .into_iter()
+            .filter_map(|(key, call)| call.mark(&key))
+            .collect()
     }
 }
 
@@ -167,7 +202,11 @@ pub(super) struct RepeatCheck {
 impl StoredCall {
     fn mark(self, key: &str) -> Option<JournalMark> {
         let (updates, bytes) = (self.left_out_updates, self.left_out_bytes);
-        (bytes > 0).then(|| JournalMark::LeftOut { call: key.chars().take(MAX_NAME_CHARS).collect(), updates, bytes })
+        (bytes > 0).then(|| JournalMark::LeftOut {
+            call: key.chars().take(MAX_NAME_CHARS).collect(),
+            updates,
+            bytes,
+        })
     }
 }
 
@@ -184,8 +223,13 @@ fn replacing_update(message: &mut Value) -> Option<(String, &mut Value)> {
     match method.as_str() {
         "session/update" => {
             let update = message.get_mut("params")?.get_mut("update")?;
-            let is_call = update["sessionUpdate"].as_str().is_some_and(|kind| kind.starts_with("tool_call"));
-            let key = update["toolCallId"].as_str().filter(|_| is_call)?.to_owned();
+            let is_call = update["sessionUpdate"]
+                .as_str()
+                .is_some_and(|kind| kind.starts_with("tool_call"));
+            let key = update["toolCallId"]
+                .as_str()
+                .filter(|_| is_call)?
+                .to_owned();
             Some((key, update))
         }
         "turn/diff/updated" => {
@@ -229,12 +273,17 @@ impl TextShortener<'_> {
         if text.len() < MIN_TEXT_BYTES && known.is_none() {
             return;
         }
-        self.call.texts.insert(pointer.to_owned(), TextFingerprint::new(text));
+        self.call
+            .texts
+            .insert(pointer.to_owned(), TextFingerprint::new(text));
         if let Some(known) = known.filter(|known| known.bytes > 0 && known.is_prefix_of(text)) {
             text.drain(..known.bytes);
             self.continues.push(pointer.to_owned());
         }
-        let mut room = self.max_call_bytes.saturating_sub(self.call.stored_bytes).min(text.len());
+        let mut room = self
+            .max_call_bytes
+            .saturating_sub(self.call.stored_bytes)
+            .min(text.len());
         while !text.is_char_boundary(room) {
             room -= 1;
         }
@@ -270,11 +319,19 @@ mod tests {
             let message: Value = serde_json::from_str(line).unwrap();
             let update = &message["params"]["update"];
             let pointer = "/content/0/content/text";
-            let continues = update["_meta"]["regatta"][CONTINUES_FIELD].as_array().cloned().unwrap_or_default();
+            let continues = update["_meta"]["regatta"][CONTINUES_FIELD]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             if !continues.iter().any(|known| known == pointer) {
                 whole.clear();
             }
-            whole.push_str(update.pointer(pointer).and_then(Value::as_str).unwrap_or_default());
+            whole.push_str(
+                update
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default(),
+            );
         }
         whole
     }
@@ -284,12 +341,30 @@ mod tests {
         let (mut calls, mut text, mut lines) = (ToolOutput::default(), String::new(), Vec::new());
         for n in 0..300 {
             text += &format!("test number {n} of auth::login … ok, and ä\n");
-            lines.push(calls.shorten_update(&update(&text, None), MAX).unwrap().line);
+            lines.push(
+                calls
+                    .shorten_update(&update(&text, None), MAX)
+                    .unwrap()
+                    .line,
+            );
         }
-        lines.push(calls.shorten_update(&update(&text, Some("completed")), MAX).unwrap().line);
-        assert_eq!(join_texts(&lines), text, "the stored lines give the whole output");
+        lines.push(
+            calls
+                .shorten_update(&update(&text, Some("completed")), MAX)
+                .unwrap()
+                .line,
+        );
+        assert_eq!(
+            join_texts(&lines),
+            text,
+            "the stored lines give the whole output"
+        );
         let stored: usize = lines.iter().map(String::len).sum();
-        assert!(stored < 12 * text.len(), "{stored} bytes for an output of {}", text.len());
+        assert!(
+            stored < 12 * text.len(),
+            "{stored} bytes for an output of {}",
+            text.len()
+        );
         assert_eq!(calls.finish(), [], "nothing was left out");
     }
 
@@ -298,7 +373,10 @@ mod tests {
         let mut calls = ToolOutput::default();
         let lines = ["a", "ab", "xb"].map(|text| {
             let text = text.repeat(MIN_TEXT_BYTES);
-            calls.shorten_update(&update(&text, None), MAX).unwrap().line
+            calls
+                .shorten_update(&update(&text, None), MAX)
+                .unwrap()
+                .line
         });
         assert_eq!(join_texts(&lines), "xb".repeat(MIN_TEXT_BYTES));
     }
@@ -310,15 +388,36 @@ mod tests {
         let bar = |n: usize| format!("{n:04} {}", "=".repeat(995));
         let mut stored = 0;
         for n in 0..100 {
-            stored += calls.shorten_update(&update(&bar(n), None), 20_000).unwrap().line.len();
+            stored += calls
+                .shorten_update(&update(&bar(n), None), 20_000)
+                .unwrap()
+                .line
+                .len();
         }
         assert!(stored < 20_000 + 100 * 300, "{stored}");
-        let last = calls.shorten_update(&update(&bar(100), Some("failed")), 20_000).unwrap();
+        let last = calls
+            .shorten_update(&update(&bar(100), Some("failed")), 20_000)
+            .unwrap();
         let left_out = 101 * 2 * 1_000 - 20_000;
-        assert_eq!(last.marks, [JournalMark::LeftOut { call: "t1".into(), updates: 91, bytes: left_out }]);
+        assert_eq!(
+            last.marks,
+            [JournalMark::LeftOut {
+                call: "t1".into(),
+                updates: 91,
+                bytes: left_out
+            }]
+        );
         assert_eq!(calls.finish(), [], "the call has ended");
-        calls.shorten_update(&update(&bar(1).repeat(30), None), 20_000).unwrap();
-        assert!(matches!(&calls.finish()[..], [JournalMark::LeftOut { updates: 1, .. }]), "a call that never ends gets a mark too");
+        calls
+            .shorten_update(&update(&bar(1).repeat(30), None), 20_000)
+            .unwrap();
+        assert!(
+            matches!(
+                &calls.finish()[..],
+                [JournalMark::LeftOut { updates: 1, .. }]
+            ),
+            "a call that never ends gets a mark too"
+        );
     }
 
     #[test]
@@ -345,9 +444,12 @@ mod tests {
         let mut calls = ToolOutput::default();
         let diff = |edits: usize| {
             let diff = "+ a line of a file\n".repeat(edits * 100);
-            json!({ "method": "turn/diff/updated", "params": { "turnId": "u1", "diff": diff } }).to_string()
+            json!({ "method": "turn/diff/updated", "params": { "turnId": "u1", "diff": diff } })
+                .to_string()
         };
-        let stored: usize = (1..50).map(|n| calls.shorten_update(&diff(n), MAX).unwrap().line.len()).sum();
+        let stored: usize = (1..50)
+            .map(|n| calls.shorten_update(&diff(n), MAX).unwrap().line.len())
+            .sum();
         assert!(stored < 2 * diff(50).len(), "{stored}");
     }
 
@@ -362,6 +464,12 @@ mod tests {
         }
         let other = calls.check_repeated("another line", 1);
         assert!(other.is_stored);
-        assert_eq!(other.mark, Some(JournalMark::Dropped { lines: 3, bytes: 60_000 }));
+        assert_eq!(
+            other.mark,
+            Some(JournalMark::Dropped {
+                lines: 3,
+                bytes: 60_000
+            })
+        );
     }
 }

@@ -6,10 +6,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
-use regatta_agents::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use regatta_agents::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 use regatta_agents::drivers::{self, DriverSetup};
 use regatta_core::agent::{Profile, Runtime};
-use regatta_core::agent_protocol::{RequestAnswer, FailureClass, AgentEvent, StopReason, ToolStatus, Usage, RequestContent};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, RequestAnswer, RequestContent, StopReason, ToolStatus, Usage,
+};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -28,7 +30,11 @@ struct AcpConversation {
 }
 
 impl AcpConversation {
-    fn start(home: &TempDir, script: &Value, change: impl FnOnce(&mut DriverSetup)) -> AcpConversation {
+    fn start(
+        home: &TempDir,
+        script: &Value,
+        change: impl FnOnce(&mut DriverSetup),
+    ) -> AcpConversation {
         let workspace = home.path().join("workspace");
         fs::create_dir_all(&workspace).unwrap();
         let file = home.path().join("script.json");
@@ -56,20 +62,40 @@ impl AcpConversation {
             .unwrap();
         let (sender, output) = channel();
         let lines = BufReader::new(program.stdout.take().unwrap()).lines();
-        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|it| sender.send(it)));
+        std::thread::spawn(move || {
+            lines
+                .map_while(Result::ok)
+                .try_for_each(|it| sender.send(it))
+        });
         let driver = drivers::new_driver(&setup);
         let (journal, events) = (vec![], vec![]);
-        AcpConversation { input: program.stdin.take(), program, output, setup, driver, session_input: SessionInput::default(), journal, events }
+        AcpConversation {
+            input: program.stdin.take(),
+            program,
+            output,
+            setup,
+            driver,
+            session_input: SessionInput::default(),
+            journal,
+            events,
+        }
     }
 
     fn record(&mut self, stream: JournalStream, line: String) {
         let n = self.journal.len() as u64 + 1;
-        let record = JournalRecord { position: n, written_unix_ms: 1_763_200_000_000 + n, stream, line };
+        let record = JournalRecord {
+            position: n,
+            written_unix_ms: 1_763_200_000_000 + n,
+            stream,
+            line,
+        };
         // As after a crash of the daemon, a new driver replays the journal and continues, which
         // must make no difference.
         if n.is_multiple_of(3) {
             self.driver = drivers::new_driver(&self.setup);
-            self.journal.iter().for_each(|it| drop(self.driver.on_record(it)));
+            self.journal
+                .iter()
+                .for_each(|it| drop(self.driver.on_record(it)));
         }
         self.events.extend(self.driver.on_record(&record));
         self.journal.push(record);
@@ -101,14 +127,21 @@ impl AcpConversation {
             looked = self.events.len();
             match self.output.recv_timeout(TEST_TIMEOUT) {
                 Ok(line) => self.record(JournalStream::Out, line),
-                Err(_) => panic!("the program was silent or ended after these events: {:#?}", self.events),
+                Err(_) => panic!(
+                    "the program was silent or ended after these events: {:#?}",
+                    self.events
+                ),
             }
         }
     }
 
     fn wait_for_turn_end(&mut self) -> (StopReason, Option<FailureClass>, String) {
         self.wait_for(|it| match it {
-            AgentEvent::TurnEnded { stop, class, detail } => Some((*stop, *class, detail.clone())),
+            AgentEvent::TurnEnded {
+                stop,
+                class,
+                detail,
+            } => Some((*stop, *class, detail.clone())),
             _ => None,
         })
     }
@@ -127,7 +160,8 @@ impl AcpConversation {
             self.record(JournalStream::Out, line);
         }
         let status = self.program.wait().unwrap();
-        self.driver.assess_exit(&status.code().map_or(Exit::Lost, Exit::Code))
+        self.driver
+            .assess_exit(&status.code().map_or(Exit::Lost, Exit::Code))
     }
 }
 
@@ -139,7 +173,10 @@ impl Drop for AcpConversation {
 }
 
 fn temporary_home() -> TempDir {
-    tempfile::Builder::new().prefix("regatta-talk-").tempdir().unwrap()
+    tempfile::Builder::new()
+        .prefix("regatta-talk-")
+        .tempdir()
+        .unwrap()
 }
 
 #[test]
@@ -155,7 +192,9 @@ fn replaying_the_journal_after_every_third_record_changes_nothing() {
         {"say": "First."}, {"end_turn": true},
         {"usage": {"input": 1, "output": 1, "cost": 0.25}}, {"say": "Second."}
     ]);
-    let mut talk = AcpConversation::start(&home, &script, |setup| setup.mcp_url = Some("http://127.0.0.1:9/mcp".to_owned()));
+    let mut talk = AcpConversation::start(&home, &script, |setup| {
+        setup.mcp_url = Some("http://127.0.0.1:9/mcp".to_owned())
+    });
     talk.session_input.prompts = vec!["Go.".to_owned()];
     let (id, want) = talk.wait_for_request();
     assert!(
@@ -164,19 +203,49 @@ fn replaying_the_journal_after_every_third_record_changes_nothing() {
     );
     talk.session_input.answers.push((id, RequestAnswer::Allow));
     let (id, want) = talk.wait_for_request();
-    assert!(matches!(&want, RequestContent::Question { choices, .. } if choices == &["red", "blue"]), "{want:?}");
-    talk.session_input.answers.push((id, RequestAnswer::Text { text: "blue".to_owned() }));
-    assert_eq!(talk.wait_for_turn_end(), (StopReason::EndTurn, None, "First.".to_owned()));
+    assert!(
+        matches!(&want, RequestContent::Question { choices, .. } if choices == &["red", "blue"]),
+        "{want:?}"
+    );
+    talk.session_input.answers.push((
+        id,
+        RequestAnswer::Text {
+            text: "blue".to_owned(),
+        },
+    ));
+    assert_eq!(
+        talk.wait_for_turn_end(),
+        (StopReason::EndTurn, None, "First.".to_owned())
+    );
     talk.session_input.prompts.push("More.".to_owned());
-    assert_eq!(talk.wait_for_turn_end(), (StopReason::EndTurn, None, "Second.".to_owned()));
-    assert!(talk.events.iter().any(|it| matches!(it, AgentEvent::Plan { entries } if entries.len() == 2)));
-    assert!(talk.events.contains(&AgentEvent::Context { used: 900, size: 1000 }));
+    assert_eq!(
+        talk.wait_for_turn_end(),
+        (StopReason::EndTurn, None, "Second.".to_owned())
+    );
+    assert!(
+        talk.events
+            .iter()
+            .any(|it| matches!(it, AgentEvent::Plan { entries } if entries.len() == 2))
+    );
+    assert!(talk.events.contains(&AgentEvent::Context {
+        used: 900,
+        size: 1000
+    }));
     let ran = |it: &AgentEvent| matches!(it, AgentEvent::Tool(tool) if tool.output.as_deref() == Some("one") && tool.status == ToolStatus::Completed);
     assert!(talk.events.iter().any(ran), "{:#?}", talk.events);
-    assert_eq!(fs::read_to_string(talk.setup.workspace.join("a.txt")).unwrap(), "one\ntwo\n");
+    assert_eq!(
+        fs::read_to_string(talk.setup.workspace.join("a.txt")).unwrap(),
+        "one\ntwo\n"
+    );
     let judged = talk.end();
     assert_eq!(judged.class, None);
-    let usage = Usage { input: 11, cached_input: 100, cache_write: 0, output: 6, micro_usd: Some(750_000) };
+    let usage = Usage {
+        input: 11,
+        cached_input: 100,
+        cache_write: 0,
+        output: 6,
+        micro_usd: Some(750_000),
+    };
     assert_eq!(judged.usage[0].1, usage);
 }
 
@@ -191,12 +260,18 @@ fn turn_is_cancelled_while_the_program_waits_sleeps_or_runs_a_command() {
     assert_eq!(talk.wait_for_turn_end().0, StopReason::Cancelled);
     assert_eq!(talk.end().class, Some(FailureClass::Cancelled));
     for step in [json!({"sleep": "1h"}), json!({"run": "exec sleep 3600"})] {
-        let mut talk = AcpConversation::start(&home, &json!([{"say": "begun"}, step, {"say": "never"}]), |_| {});
+        let mut talk = AcpConversation::start(
+            &home,
+            &json!([{"say": "begun"}, step, {"say": "never"}]),
+            |_| {},
+        );
         talk.session_input.prompts = vec!["Go.".to_owned()];
         talk.wait_for(|it| matches!(it, AgentEvent::Message { .. }).then_some(()));
         talk.session_input.cancels = 1;
         assert_eq!(talk.wait_for_turn_end().0, StopReason::Cancelled);
-        assert!(!talk.events.contains(&AgentEvent::Message { text: "never".to_owned() }));
+        assert!(!talk.events.contains(&AgentEvent::Message {
+            text: "never".to_owned()
+        }));
     }
 }
 
@@ -220,9 +295,21 @@ fn later_process_loads_a_session_and_continues_it() {
     });
     talk.session_input.prompts = vec!["Go on.".to_owned()];
     assert_eq!(talk.wait_for_turn_end().2, "Two.");
-    let messages: Vec<&AgentEvent> = talk.events.iter().filter(|it| matches!(it, AgentEvent::Message { .. })).collect();
-    assert_eq!(messages, [&AgentEvent::Message { text: "Two.".to_owned() }], "the history is not reported again");
-    let mut talk = AcpConversation::start(&home, &script, |setup| setup.resume = Some("nobody".to_owned()));
+    let messages: Vec<&AgentEvent> = talk
+        .events
+        .iter()
+        .filter(|it| matches!(it, AgentEvent::Message { .. }))
+        .collect();
+    assert_eq!(
+        messages,
+        [&AgentEvent::Message {
+            text: "Two.".to_owned()
+        }],
+        "the history is not reported again"
+    );
+    let mut talk = AcpConversation::start(&home, &script, |setup| {
+        setup.resume = Some("nobody".to_owned())
+    });
     talk.session_input.prompts = vec!["Go.".to_owned()];
     assert_eq!(talk.wait_for_turn_end().2, "One.", "a new session");
 }
@@ -237,10 +324,14 @@ fn every_class_of_failure_is_reported_as_that_class() {
         assert_eq!(talk.wait_for_turn_end().1, Some(class));
         assert_eq!(talk.end().class, Some(class));
     }
-    let mut talk = AcpConversation::start(&home, &json!([{"rate_limit": {"reset_in": "90s"}}]), |_| {});
+    let mut talk =
+        AcpConversation::start(&home, &json!([{"rate_limit": {"reset_in": "90s"}}]), |_| {});
     talk.session_input.prompts = vec!["Go.".to_owned()];
     let until = talk.wait_for(|it| match it {
-        AgentEvent::Limited { deadline_unix_ms: until_wall, .. } => *until_wall,
+        AgentEvent::Limited {
+            deadline_unix_ms: until_wall,
+            ..
+        } => *until_wall,
         _ => None,
     });
     assert_eq!(until, talk.journal.last().unwrap().written_unix_ms + 90_000);
@@ -253,16 +344,27 @@ fn every_class_of_failure_is_reported_as_that_class() {
     let mut talk = AcpConversation::start(&home, &json!([{"permission": "rm -rf /"}]), |_| {});
     talk.session_input.prompts = vec!["Go.".to_owned()];
     let (id, _) = talk.wait_for_request();
-    talk.session_input.answers.push((id, RequestAnswer::Deny { reason: None }));
+    talk.session_input
+        .answers
+        .push((id, RequestAnswer::Deny { reason: None }));
     assert!(talk.wait_for_turn_end().2.contains("Not allowed"));
 }
 
 #[test]
 fn output_of_300_kb_arrives_whole() {
     let home = temporary_home();
-    let mut talk = AcpConversation::start(&home, &json!([{"flood": {"bytes": 300_000}}, {"say": "end"}]), |_| {});
+    let mut talk = AcpConversation::start(
+        &home,
+        &json!([{"flood": {"bytes": 300_000}}, {"say": "end"}]),
+        |_| {},
+    );
     talk.session_input.prompts = vec!["Go.".to_owned()];
     assert_eq!(talk.wait_for_turn_end().0, StopReason::EndTurn);
-    let bytes: usize = talk.journal.iter().filter(|it| it.stream == JournalStream::Out).map(|it| it.line.len() + 1).sum();
+    let bytes: usize = talk
+        .journal
+        .iter()
+        .filter(|it| it.stream == JournalStream::Out)
+        .map(|it| it.line.len() + 1)
+        .sum();
     assert!(bytes >= 300_000, "{bytes}");
 }

@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use regatta_agents::AgentsAdapter;
-use regatta_core::agent::{SandboxLevel, Profile, Runtime};
+use regatta_core::agent::{Profile, Runtime, SandboxLevel};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::{Agents, Exit, ProgramLaunch, ProcessIdentity, ProcessState, JournalRecord, JournalStream};
+use regatta_engine::ports::agents::{
+    Agents, Exit, JournalRecord, JournalStream, ProcessIdentity, ProcessState, ProgramLaunch,
+};
 use tempfile::TempDir;
 
 /// A timeout that is longer than anything here takes on a loaded machine. Only a failing test waits
@@ -28,12 +30,30 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> World {
         // Many small files are slow on some disks, so the test uses memory if it can.
-        let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
-        let directory = tempfile::Builder::new().prefix("regatta-agents-").tempdir_in(base).unwrap();
+        let base = if Path::new("/dev/shm").is_dir() {
+            PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("regatta-agents-")
+            .tempdir_in(base)
+            .unwrap();
         let workspace = directory.path().join("workspace");
         fs::create_dir(&workspace).unwrap();
-        let token = directory.path().file_name().unwrap().to_str().unwrap().to_owned();
-        World { adapter: adapter(&directory.path().join("data")), workspace, token, directory }
+        let token = directory
+            .path()
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        World {
+            adapter: adapter(&directory.path().join("data")),
+            workspace,
+            token,
+            directory,
+        }
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -48,8 +68,13 @@ impl World {
         ProgramLaunch {
             attempt: A1,
             agent: AgentName::new("tester").unwrap(),
-            runtime: Runtime::Command { argv: argv.iter().map(|it| (*it).to_owned()).collect() },
-            profile: Profile { sandbox: Some(SandboxLevel::Off), ..Profile::default() },
+            runtime: Runtime::Command {
+                argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            },
+            profile: Profile {
+                sandbox: Some(SandboxLevel::Off),
+                ..Profile::default()
+            },
             resume: None,
             mcp: None,
             recorded_usage: Default::default(),
@@ -64,11 +89,16 @@ impl World {
 
     /// Starts a shell script as attempt A1.
     pub(crate) fn start(&self, script: &str) {
-        self.adapter.start(&self.launch(&["sh", "-c", script])).unwrap();
+        self.adapter
+            .start(&self.launch(&["sh", "-c", script]))
+            .unwrap();
     }
 
     pub(crate) fn wait(&self) -> Exit {
-        self.adapter.wait(A1, TEST_TIMEOUT).unwrap().expect("the program ends in time")
+        self.adapter
+            .wait(A1, TEST_TIMEOUT)
+            .unwrap()
+            .expect("the program ends in time")
     }
 
     /// Runs a shell script as attempt A1 to its end.
@@ -89,7 +119,11 @@ impl World {
 
     /// Returns the lines that attempt A1 wrote to a stream.
     pub(crate) fn lines(&self, stream: JournalStream) -> Vec<String> {
-        self.records().into_iter().filter(|it| it.stream == stream).map(|it| it.line).collect()
+        self.records()
+            .into_iter()
+            .filter(|it| it.stream == stream)
+            .map(|it| it.line)
+            .collect()
     }
 
     pub(crate) fn file(&self, name: &str) -> String {
@@ -113,13 +147,21 @@ impl World {
     /// Returns the living processes of this world, by its token in their environment or on their
     /// command line.
     pub(crate) fn living_processes(&self) -> Vec<String> {
-        let has = |file: String| fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token));
+        let has = |file: String| {
+            fs::read(file).is_ok_and(|it| String::from_utf8_lossy(&it).contains(&self.token))
+        };
         list_processes()
             .filter(|it| !it.is_zombie && it.pid != std::process::id())
-            .filter(|it| has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid)))
+            .filter(|it| {
+                has(format!("/proc/{}/environ", it.pid)) || has(format!("/proc/{}/cmdline", it.pid))
+            })
             .map(|it| {
                 let line = fs::read(format!("/proc/{}/cmdline", it.pid)).unwrap_or_default();
-                format!("{} {}", it.pid, String::from_utf8_lossy(&line).replace('\0', " "))
+                format!(
+                    "{} {}",
+                    it.pid,
+                    String::from_utf8_lossy(&line).replace('\0', " ")
+                )
             })
             .collect()
     }
@@ -134,7 +176,11 @@ impl Drop for World {
     fn drop(&mut self) {
         // A failed test must not leave processes either. Errors are ignored, because the test
         // reports its own failure.
-        for entry in fs::read_dir(self.data().join("attempts")).into_iter().flatten().flatten() {
+        for entry in fs::read_dir(self.data().join("attempts"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             if let Some(attempt) = entry.file_name().to_str().and_then(|it| it.parse().ok()) {
                 drop(self.adapter.stop(attempt, Duration::ZERO));
             }
@@ -152,7 +198,9 @@ pub(crate) fn adapter(data: &Path) -> AgentsAdapter {
 
 pub(crate) fn printed_output(adapter: &AgentsAdapter, attempt: AttemptId) -> String {
     let records = adapter.read_journal(attempt, 1, usize::MAX).unwrap();
-    let printed = records.into_iter().filter(|it| matches!(it.stream, JournalStream::Out | JournalStream::Err));
+    let printed = records
+        .into_iter()
+        .filter(|it| matches!(it.stream, JournalStream::Out | JournalStream::Err));
     printed.map(|it| it.line + "\n").collect()
 }
 
@@ -173,7 +221,9 @@ pub(crate) struct ProcessEntry {
 }
 
 pub(crate) fn list_processes() -> impl Iterator<Item = ProcessEntry> {
-    fs::read_dir("/proc").unwrap().filter_map(|it| process_entry(it.ok()?.file_name().to_str()?.parse().ok()?))
+    fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|it| process_entry(it.ok()?.file_name().to_str()?.parse().ok()?))
 }
 
 pub(crate) fn process_entry(pid: u32) -> Option<ProcessEntry> {
@@ -190,6 +240,9 @@ pub(crate) fn process_entry(pid: u32) -> Option<ProcessEntry> {
 
 /// Sends a signal to a process that is known to belong to the test and to be alive.
 pub(crate) fn send_signal(pid: u32, name: &str) {
-    let done = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    let done = std::process::Command::new("kill")
+        .args([&format!("-{name}"), &pid.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success());
 }

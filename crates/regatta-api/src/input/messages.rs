@@ -3,7 +3,9 @@
 use regatta_core::agent::SandboxLevel;
 use regatta_core::conversation::Service;
 use regatta_core::hook::{HookAction, HookConditions, HookTrigger};
-use regatta_core::ids::{AgentName, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, ProjectName};
+use regatta_core::ids::{
+    AgentName, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, ProjectName,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{fifty, half_a_minute, inputs};
@@ -16,12 +18,12 @@ inputs! {
         /// The sender. With an agent's token it is that agent by default, and may be a child of it.
         #[serde(default)] agent: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// Files on the daemon's machine, at most 10 of 4 MiB each: absolute paths, or for an attempt paths within its
-        /// workspace.
+        /// Files on the daemon's machine, at most 10 of 4 MiB each: absolute paths, or for an
+        /// attempt paths within its workspace.
         #[serde(default)] attach: Vec<String>,
     }
-    /// All given conditions must hold. Returns the newest messages, in posting order; with `after`, the oldest messages
-    /// after that one.
+    /// All given conditions must hold. Returns the newest messages, in posting order; with `after`,
+    /// the oldest messages after that one.
     #[derive(Default)]
     MsgHistory {
         #[serde(default)] channel: Option<ChannelName>,

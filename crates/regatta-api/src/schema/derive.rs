@@ -1,6 +1,7 @@
 //! Derives the schemas from the types, for the test that writes `schemas.json`.
 //!
-//! The program does not contain this module: the derived code is large, and the schemas change only when the types do.
+//! The program does not contain this module: the derived code is large, and the schemas change only
+//! when the types do.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +21,10 @@ fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("agent.why", schema_for!(view::AgentWhyView)),
         ("graph", schema_for!(view::GraphView)),
         ("mission.replay", schema_for!(view::ReplayView)),
-        ("mission.compare", schema_for!(Vec<view::MissionFiguresView>)),
+        (
+            "mission.compare",
+            schema_for!(Vec<view::MissionFiguresView>),
+        ),
         ("plan.ask", schema_for!(crate::plan::PlanView)),
         ("plan.show", schema_for!(crate::plan::PlanView)),
         ("plan.draw", schema_for!(crate::plan::PlanView)),
@@ -38,8 +42,14 @@ fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("scope.follow", schema_for!(view::TaskView)),
         ("rule.list", schema_for!(Vec<view::RuleView>)),
         ("rule.test", schema_for!(Vec<view::RuleMatchView>)),
-        ("attempt.transcript", schema_for!(Vec<view::JournalRecordView>)),
-        ("policy.list", schema_for!(Vec<regatta_core::policy::PolicyRule>)),
+        (
+            "attempt.transcript",
+            schema_for!(Vec<view::JournalRecordView>),
+        ),
+        (
+            "policy.list",
+            schema_for!(Vec<regatta_core::policy::PolicyRule>),
+        ),
         ("cost", schema_for!(view::CostView)),
         ("budget.list", schema_for!(view::BudgetsView)),
         ("project.list", schema_for!(Vec<view::ProjectView>)),
@@ -56,8 +66,14 @@ fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("hook.list", schema_for!(Vec<view::HookView>)),
         ("hook.test", schema_for!(view::HookTestView)),
         ("bridge.list", schema_for!(Vec<view::BridgeView>)),
-        ("conversation.list", schema_for!(Vec<view::ConversationLineView>)),
-        ("conversation.show", schema_for!(regatta_core::conversation::Conversation)),
+        (
+            "conversation.list",
+            schema_for!(Vec<view::ConversationLineView>),
+        ),
+        (
+            "conversation.show",
+            schema_for!(regatta_core::conversation::Conversation),
+        ),
         ("hook.log", schema_for!(Vec<regatta_core::hook::Firing>)),
         ("attempt.ask", schema_for!(view::AttemptRequestView)),
         ("siblings", schema_for!(Vec<view::SiblingAttemptView>)),
@@ -66,7 +82,10 @@ fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
         ("token.add", schema_for!(view::NewTokenView)),
         ("token.list", schema_for!(Vec<view::TokenView>)),
         ("audit", schema_for!(Vec<view::AuditLineView>)),
-        ("team.list", schema_for!(Vec<regatta_core::launch::TeamSummary>)),
+        (
+            "team.list",
+            schema_for!(Vec<regatta_core::launch::TeamSummary>),
+        ),
         ("team.show", schema_for!(crate::team::TeamView)),
         ("event", schema_for!(view::EventView)),
         ("live.head", schema_for!(live_view::FleetSummaryView)),
@@ -87,17 +106,34 @@ fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
 /// Returns the text of `schemas.json`: each definition and each kind on a line of its own.
 pub fn schemas_file() -> String {
     let mut shared = Definitions::default();
-    let inputs = VERBS.iter().filter_map(|verb| Some((verb.name.to_owned(), Call::input_schema(verb.name)?)));
-    let answers = answer_schemas().into_iter().map(|(name, schema)| (format!("{name}:data"), schema));
-    let settings = (SETTINGS_KIND.to_owned(), schema_for!(regatta_core::project::ProjectSettings));
-    let kinds: Map<String, Value> =
-        inputs.chain(answers).chain([settings]).map(|(kind, schema)| (kind, shared.take_definitions(schema.into()))).collect();
-    format!("{{\n\"definitions\": {},\n\"kinds\": {}\n}}\n", one_field_per_line(&shared.definitions), one_field_per_line(&kinds))
+    let inputs = VERBS
+        .iter()
+        .filter_map(|verb| Some((verb.name.to_owned(), Call::input_schema(verb.name)?)));
+    let answers = answer_schemas()
+        .into_iter()
+        .map(|(name, schema)| (format!("{name}:data"), schema));
+    let settings = (
+        SETTINGS_KIND.to_owned(),
+        schema_for!(regatta_core::project::ProjectSettings),
+    );
+    let kinds: Map<String, Value> = inputs
+        .chain(answers)
+        .chain([settings])
+        .map(|(kind, schema)| (kind, shared.take_definitions(schema.into())))
+        .collect();
+    format!(
+        "{{\n\"definitions\": {},\n\"kinds\": {}\n}}\n",
+        one_field_per_line(&shared.definitions),
+        one_field_per_line(&kinds)
+    )
 }
 
 /// Writes an object with one field per line, so that a change of one type is a change of one line.
 fn one_field_per_line(fields: &Map<String, Value>) -> String {
-    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{}: {value}", json!(name))).collect();
+    let fields: Vec<String> = fields
+        .iter()
+        .map(|(name, value)| format!("{}: {value}", json!(name)))
+        .collect();
     format!("{{\n{}\n}}", fields.join(",\n"))
 }
 
@@ -111,23 +147,39 @@ struct Definitions {
 }
 
 impl Definitions {
-    /// Returns the name for a definition: its own, or one with a number if another definition has its name.
+    /// Returns the name for a definition: its own, or one with a number if another definition has
+    /// its name.
     fn unused_name_for(&mut self, name: &str, definition: &Value) -> String {
-        let mut names = std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
-        let is_free = |name: &String| self.derived.get(name).is_none_or(|known| known == definition);
+        let mut names =
+            std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
+        let is_free = |name: &String| {
+            self.derived
+                .get(name)
+                .is_none_or(|known| known == definition)
+        };
         let name = names.find(is_free).expect("numbers never run out");
-        self.derived.entry(name.clone()).or_insert_with(|| definition.clone());
+        self.derived
+            .entry(name.clone())
+            .or_insert_with(|| definition.clone());
         name
     }
 
     /// Moves the definitions of a schema to the shared ones, and returns the rest of it.
     fn take_definitions(&mut self, mut schema: Value) -> Value {
-        let own = schema.as_object_mut().and_then(|fields| fields.remove("$defs"));
-        let Some(Value::Object(own)) = own else { return schema };
-        let names: BTreeMap<String, String> =
-            own.iter().map(|(name, definition)| (name.clone(), self.unused_name_for(name, definition))).collect();
+        let own = schema
+            .as_object_mut()
+            .and_then(|fields| fields.remove("$defs"));
+        let Some(Value::Object(own)) = own else {
+            return schema;
+        };
+        let names: BTreeMap<String, String> = own
+            .iter()
+            .map(|(name, definition)| (name.clone(), self.unused_name_for(name, definition)))
+            .collect();
         for (name, definition) in own {
-            self.definitions.entry(names[&name].clone()).or_insert_with(|| rename_references(definition, &names));
+            self.definitions
+                .entry(names[&name].clone())
+                .or_insert_with(|| rename_references(definition, &names));
         }
         rename_references(schema, &names)
     }
@@ -136,7 +188,11 @@ impl Definitions {
 /// Returns a schema whose references use the names under which definitions are kept.
 fn rename_references(schema: Value, names: &BTreeMap<String, String>) -> Value {
     super::map_references(schema, &mut |name| {
-        format!("{}{}", super::DEFINITION_PREFIX, names.get(name).map_or(name, String::as_str))
+        format!(
+            "{}{}",
+            super::DEFINITION_PREFIX,
+            names.get(name).map_or(name, String::as_str)
+        )
     })
 }
 

@@ -79,7 +79,13 @@ pub struct ConversationLineView {
 impl ConversationLineView {
     /// Builds the row of a conversation.
     pub fn new(it: &Conversation) -> ConversationLineView {
-        let last = it.turns.last().map(|it| format!("{}: {}", it.by.name, it.text.lines().next().unwrap_or_default()));
+        let last = it.turns.last().map(|it| {
+            format!(
+                "{}: {}",
+                it.by.name,
+                it.text.lines().next().unwrap_or_default()
+            )
+        });
         let word = match it {
             it if it.closed => "closed",
             it if it.turns.iter().any(|it| it.state == TurnState::Working) => "working",

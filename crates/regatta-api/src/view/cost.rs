@@ -1,7 +1,8 @@
-//! Views of cost: the amount since a day, its breakdown, its results, and when the ceiling is reached.
+//! Views of cost: the amount since a day, its breakdown, its results, and when the ceiling is
+//! reached.
 
 use regatta_core::budget::format_dollars;
-use regatta_core::cost::{CostGrouping, CapForecast, PriceState, CostSum};
+use regatta_core::cost::{CapForecast, CostGrouping, CostSum, PriceState};
 use serde::{Deserialize, Serialize};
 
 /// The cost since a day.
@@ -78,9 +79,19 @@ pub fn price_text(sum: &CostSum, tokens: impl Fn(u64) -> String) -> String {
     match sum.price() {
         PriceState::Nothing => "-".into(),
         PriceState::Unknown => "no price reported".into(),
-        PriceState::Known { micro_usd, unpriced: 0 } => format_dollars(micro_usd),
-        PriceState::Known { micro_usd, unpriced } => {
-            format!("{} + {} tok unpriced", format_dollars(micro_usd), tokens(unpriced))
+        PriceState::Known {
+            micro_usd,
+            unpriced: 0,
+        } => format_dollars(micro_usd),
+        PriceState::Known {
+            micro_usd,
+            unpriced,
+        } => {
+            format!(
+                "{} + {} tok unpriced",
+                format_dollars(micro_usd),
+                tokens(unpriced)
+            )
         }
     }
 }
@@ -89,7 +100,9 @@ pub fn price_text(sum: &CostSum, tokens: impl Fn(u64) -> String) -> String {
 pub fn forecast_text(it: &CapForecast, clock: impl Fn(u64) -> String) -> String {
     match it {
         CapForecast::Reached => "the cap is reached".into(),
-        CapForecast::ReachedAt { unix_ms: wall } => format!("cap reached about {} at this rate", clock(*wall)),
+        CapForecast::ReachedAt { unix_ms: wall } => {
+            format!("cap reached about {} at this rate", clock(*wall))
+        }
         CapForecast::NotToday => "the cap is not reached today at this rate".into(),
     }
 }
@@ -105,19 +118,35 @@ impl SpendResultsView {
                 None => price_text(&self.landed, tokens),
             };
             let lines = self.lines.map(|it| {
-                let of =
-                    if it.tasks < self.landed.tasks { format!(" of the last {}", it.tasks) } else { String::new() };
-                format!(" · {} tokens for each of {} lines{of}", tokens(it.tokens_each), it.lines)
+                let of = if it.tasks < self.landed.tasks {
+                    format!(" of the last {}", it.tasks)
+                } else {
+                    String::new()
+                };
+                format!(
+                    " · {} tokens for each of {} lines{of}",
+                    tokens(it.tokens_each),
+                    it.lines
+                )
             });
-            said.push(format!("landed {} · {each}{}", many(self.landed.tasks, "task"), lines.unwrap_or_default()));
+            said.push(format!(
+                "landed {} · {each}{}",
+                many(self.landed.tasks, "task"),
+                lines.unwrap_or_default()
+            ));
         }
         if self.failed_attempts + self.dropped_tasks > 0 {
             let parts = [
                 (self.failed_attempts > 0).then(|| many(self.failed_attempts, "failed attempt")),
-                (self.dropped_tasks > 0).then(|| format!("{} dropped or failed", many(self.dropped_tasks, "task"))),
+                (self.dropped_tasks > 0)
+                    .then(|| format!("{} dropped or failed", many(self.dropped_tasks, "task"))),
             ];
             let parts: Vec<String> = parts.into_iter().flatten().collect();
-            said.push(format!("wasted {} · {}", price_text(&self.wasted, tokens), parts.join(", ")));
+            said.push(format!(
+                "wasted {} · {}",
+                price_text(&self.wasted, tokens),
+                parts.join(", ")
+            ));
         }
         said
     }
@@ -128,7 +157,11 @@ mod tests {
     use super::*;
 
     fn test_sum(tasks: usize, input: u64, micro_usd: Option<u64>, unpriced: u64) -> CostSum {
-        let mut it = CostSum { tasks, unpriced, ..CostSum::default() };
+        let mut it = CostSum {
+            tasks,
+            unpriced,
+            ..CostSum::default()
+        };
         (it.spent.usage.input, it.spent.usage.micro_usd) = (input, micro_usd);
         it
     }
@@ -138,25 +171,42 @@ mod tests {
         let price = |it: CostSum| price_text(&it, |it| it.to_string());
         assert_eq!(price(test_sum(0, 0, None, 0)), "-");
         assert_eq!(price(test_sum(1, 9, None, 9)), "no price reported");
-        assert_eq!(price(test_sum(1, 9, Some(0), 0)), "$0.00", "a reported price of zero is shown as zero");
+        assert_eq!(
+            price(test_sum(1, 9, Some(0), 0)),
+            "$0.00",
+            "a reported price of zero is shown as zero"
+        );
         assert_eq!(price(test_sum(1, 9, Some(2_840_000), 0)), "$2.84");
-        assert_eq!(price(test_sum(1, 9, Some(2_840_000), 7)), "$2.84 + 7 tok unpriced");
+        assert_eq!(
+            price(test_sum(1, 9, Some(2_840_000), 7)),
+            "$2.84 + 7 tok unpriced"
+        );
         let said = |it| forecast_text(&it, |wall| format!("[{wall}]"));
-        assert_eq!(said(CapForecast::ReachedAt { unix_ms: 7 }), "cap reached about [7] at this rate");
+        assert_eq!(
+            said(CapForecast::ReachedAt { unix_ms: 7 }),
+            "cap reached about [7] at this rate"
+        );
         assert_eq!(said(CapForecast::Reached), "the cap is reached");
     }
 
     #[test]
     fn landed_and_wasted_cost_is_described_in_words() {
         let plain = |it: u64| it.to_string();
-        assert_eq!(SpendResultsView::default().sentences(plain), Vec::<String>::new());
+        assert_eq!(
+            SpendResultsView::default().sentences(plain),
+            Vec::<String>::new()
+        );
         let came = SpendResultsView {
             landed: test_sum(2, 400, Some(3_000_000), 0),
             each: Some(1_500_000),
             wasted: test_sum(1, 30, None, 30),
             failed_attempts: 1,
             dropped_tasks: 2,
-            lines: Some(LandedLinesView { tasks: 1, lines: 10, tokens_each: 40 }),
+            lines: Some(LandedLinesView {
+                tasks: 1,
+                lines: 10,
+                tokens_each: 40,
+            }),
         };
         assert_eq!(
             came.sentences(plain),

@@ -1,10 +1,10 @@
 //! Views of the inbox, and the actions on its items.
 
+use regatta_core::agent_protocol::{AgentRequest, RequestContent};
 use regatta_core::board::Board;
 use regatta_core::budget::{self, Ceiling};
 use regatta_core::ids::{AgentName, Now, ProjectName, TaskId};
 use regatta_core::inbox::{self, InboxItem, InboxKind, OpenItem};
-use regatta_core::agent_protocol::{AgentRequest, RequestContent};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -15,7 +15,8 @@ pub struct InboxView {
     /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or
     /// the id of a conversation that somebody asks to begin.
     pub id: String,
-    /// One of: permission, question, review, task, landing, failed, stuck, budget, credential, request.
+    /// One of: permission, question, review, task, landing, failed, stuck, budget, credential,
+    /// request.
     pub kind: String,
     /// Empty if the item is about no task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -30,7 +31,8 @@ pub struct InboxView {
     pub why: String,
     /// The possible answers.
     pub choices: Vec<String>,
-    /// The verb of each choice, if it has one of its own; an agent's request is answered with `inbox.answer`.
+    /// The verb of each choice, if it has one of its own; an agent's request is answered with
+    /// `inbox.answer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<InboxChoice>,
     pub since_wall: u64,
@@ -70,8 +72,12 @@ impl InboxView {
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open_items(board, now).into_iter();
         // Items that concern the whole fleet are shown in every project.
-        let wanted = |it: &OpenItem| it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only));
-        all.filter(wanted).map(|it| InboxView::new(board, it)).collect()
+        let wanted = |it: &OpenItem| {
+            it.project.is_none() || project.is_none_or(|only| it.project.as_ref() == Some(only))
+        };
+        all.filter(wanted)
+            .map(|it| InboxView::new(board, it))
+            .collect()
     }
 
     fn new(board: &Board, it: OpenItem) -> InboxView {
@@ -105,16 +111,23 @@ impl InboxView {
 
     /// Returns whether the work that it is about is blocked until somebody answers.
     pub fn is_blocking(&self) -> bool {
-        matches!(self.kind.as_str(), "permission" | "question" | "review" | "task")
+        matches!(
+            self.kind.as_str(),
+            "permission" | "question" | "review" | "task"
+        )
     }
 
-    /// Returns the group of the item. Items of one group can be answered together: identical requests, and agents that
-    /// cannot work for the same reason.
+    /// Returns the group of the item. Items of one group can be answered together: identical
+    /// requests, and agents that cannot work for the same reason.
     pub fn group_key(&self) -> String {
         match &self.agent {
             _ if self.ask.is_some() => format!("{} {}", self.kind, self.subject),
             Some(agent) if self.id == format!("agent:{agent}") => {
-                format!("{} {}", self.kind, self.subject.replace(agent.as_str(), "…"))
+                format!(
+                    "{} {}",
+                    self.kind,
+                    self.subject.replace(agent.as_str(), "…")
+                )
             }
             _ => self.id.clone(),
         }
@@ -122,15 +135,30 @@ impl InboxView {
 
     /// Returns the choice that a person typed: its name, its first word, or its number.
     pub fn find_choice(&self, word: &str) -> Option<&InboxChoice> {
-        let nth = word.parse::<usize>().ok().and_then(|it| self.ways.get(it.checked_sub(1)?));
-        let named = || self.ways.iter().find(|it| it.choice.eq_ignore_ascii_case(word));
-        let begins = |it: &&InboxChoice| !word.is_empty() && it.choice.split(' ').next() == Some(word);
+        let nth = word
+            .parse::<usize>()
+            .ok()
+            .and_then(|it| self.ways.get(it.checked_sub(1)?));
+        let named = || {
+            self.ways
+                .iter()
+                .find(|it| it.choice.eq_ignore_ascii_case(word))
+        };
+        let begins =
+            |it: &&InboxChoice| !word.is_empty() && it.choice.split(' ').next() == Some(word);
         nth.or_else(named).or_else(|| self.ways.iter().find(begins))
     }
 }
 
 fn new_choice(choice: &str, verb: &str, input: Value, line: String) -> InboxChoice {
-    InboxChoice { choice: choice.into(), verb: verb.into(), input, words: None, line, grave: false }
+    InboxChoice {
+        choice: choice.into(),
+        verb: verb.into(),
+        input,
+        words: None,
+        line,
+        grave: false,
+    }
 }
 
 /// Returns the choices of an item that have a verb of their own.
@@ -138,11 +166,19 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
     let id = &it.item;
     let of = || json!({ "id": id });
     let said = || json!({ "id": id, "text": "" });
-    let words = |it: InboxChoice| InboxChoice { words: Some("/text".into()), ..it };
+    let words = |it: InboxChoice| InboxChoice {
+        words: Some("/text".into()),
+        ..it
+    };
     let grave = |it: InboxChoice| InboxChoice { grave: true, ..it };
     let leave = |choice: &str, ms: u64| {
         let time = if ms == LEAVE_SNOOZE_MS { "24h" } else { "15m" };
-        new_choice(choice, "inbox.snooze", json!({ "id": id, "ms": ms }), format!("regatta inbox snooze {id} {time}"))
+        new_choice(
+            choice,
+            "inbox.snooze",
+            json!({ "id": id, "ms": ms }),
+            format!("regatta inbox snooze {id} {time}"),
+        )
     };
     let task = match it.item {
         InboxItem::Task(task) => board.tasks.get(&task).or_else(|| board.failed.get(&task)),
@@ -152,53 +188,122 @@ fn item_choices(board: &Board, it: &OpenItem) -> Vec<InboxChoice> {
         InboxKind::Permission | InboxKind::Question => vec![],
         InboxKind::Review => vec![
             new_choice("land", "land", of(), format!("regatta land {id}")),
-            words(new_choice("revise", "revise", said(), format!("regatta revise {id} '…'"))),
-            grave(new_choice("drop", "drop", said(), format!("regatta drop {id}"))),
+            words(new_choice(
+                "revise",
+                "revise",
+                said(),
+                format!("regatta revise {id} '…'"),
+            )),
+            grave(new_choice(
+                "drop",
+                "drop",
+                said(),
+                format!("regatta drop {id}"),
+            )),
         ],
         InboxKind::Task => {
-            let mut all = vec![new_choice("retry", "retry", of(), format!("regatta retry {id}"))];
+            let mut all = vec![new_choice(
+                "retry",
+                "retry",
+                of(),
+                format!("regatta retry {id}"),
+            )];
             if task.is_some_and(|it| it.submission.is_some()) {
-                all.push(new_choice("land", "land", of(), format!("regatta land {id}")));
+                all.push(new_choice(
+                    "land",
+                    "land",
+                    of(),
+                    format!("regatta land {id}"),
+                ));
             }
-            all.push(words(new_choice("tell", "tell", said(), format!("regatta tell {id} '…'"))));
-            let cancel = new_choice("cancel", "task.cancel", json!({ "task": id }), format!("regatta task cancel {id}"));
+            all.push(words(new_choice(
+                "tell",
+                "tell",
+                said(),
+                format!("regatta tell {id} '…'"),
+            )));
+            let cancel = new_choice(
+                "cancel",
+                "task.cancel",
+                json!({ "task": id }),
+                format!("regatta task cancel {id}"),
+            );
             all.push(grave(cancel));
             all
         }
         InboxKind::Landing => vec![
             new_choice("land", "land", of(), format!("regatta land {id}")),
-            grave(new_choice("drop", "drop", said(), format!("regatta drop {id}"))),
+            grave(new_choice(
+                "drop",
+                "drop",
+                said(),
+                format!("regatta drop {id}"),
+            )),
         ],
         InboxKind::Failed => {
             let drop = new_choice("drop", "drop", said(), format!("regatta drop {id}"));
             // Leads and conversations are started again at their origin, not retried.
             let again = task.is_none_or(|it| it.is_polled());
-            let retry = again.then(|| new_choice("retry", "retry", of(), format!("regatta retry {id}")));
+            let retry =
+                again.then(|| new_choice("retry", "retry", of(), format!("regatta retry {id}")));
             retry.into_iter().chain([drop]).collect()
         }
         InboxKind::Stuck => vec![
             leave("wait", WAIT_SNOOZE_MS),
-            words(new_choice("tell", "tell", said(), format!("regatta tell {id} '…'"))),
+            words(new_choice(
+                "tell",
+                "tell",
+                said(),
+                format!("regatta tell {id} '…'"),
+            )),
             new_choice("stop", "stop", of(), format!("regatta stop {id}")),
         ],
         InboxKind::Budget => {
-            let InboxItem::Budget(scope) = &it.item else { return vec![] };
-            let raised = board.budgets.get(scope).map(|it| doubled_ceiling(&it.ceiling)).unwrap_or_default();
+            let InboxItem::Budget(scope) = &it.item else {
+                return vec![];
+            };
+            let raised = board
+                .budgets
+                .get(scope)
+                .map(|it| doubled_ceiling(&it.ceiling))
+                .unwrap_or_default();
             let (says, flags) = ceiling_texts(&raised);
             let line = format!("regatta budget set {scope}{flags}");
             let input = json!({ "scope": scope, "ceiling": raised });
-            vec![new_choice(&format!("raise to {says}"), "budget.set", input, line), leave("leave", LEAVE_SNOOZE_MS)]
+            vec![
+                new_choice(&format!("raise to {says}"), "budget.set", input, line),
+                leave("leave", LEAVE_SNOOZE_MS),
+            ]
         }
-        InboxKind::Credential if matches!(it.item, InboxItem::Bridge(_)) => vec![leave("leave", LEAVE_SNOOZE_MS)],
+        InboxKind::Credential if matches!(it.item, InboxItem::Bridge(_)) => {
+            vec![leave("leave", LEAVE_SNOOZE_MS)]
+        }
         InboxKind::Credential | InboxKind::Setup => {
-            let Some(agent) = &it.agent else { return vec![] };
-            vec![new_choice("resume", "resume", json!({ "id": agent }), format!("regatta resume {agent}"))]
+            let Some(agent) = &it.agent else {
+                return vec![];
+            };
+            vec![new_choice(
+                "resume",
+                "resume",
+                json!({ "id": agent }),
+                format!("regatta resume {agent}"),
+            )]
         }
         InboxKind::Request => {
             let of = || json!({ "conversation": id });
             vec![
-                new_choice("accept", "conversation.accept", of(), format!("regatta bridge accept {id}")),
-                new_choice("refuse", "conversation.refuse", of(), format!("regatta bridge refuse {id}")),
+                new_choice(
+                    "accept",
+                    "conversation.accept",
+                    of(),
+                    format!("regatta bridge accept {id}"),
+                ),
+                new_choice(
+                    "refuse",
+                    "conversation.refuse",
+                    of(),
+                    format!("regatta bridge refuse {id}"),
+                ),
             ]
         }
     }
@@ -225,7 +330,10 @@ fn ceiling_texts(it: &Ceiling) -> (String, String) {
     }
     if let Some(money) = it.micro_usd {
         says.push(budget::format_dollars(money));
-        flags += &format!(" --usd {}", budget::format_dollars(money).trim_start_matches('$'));
+        flags += &format!(
+            " --usd {}",
+            budget::format_dollars(money).trim_start_matches('$')
+        );
     }
     if let Some(turns) = it.turns {
         says.push(format!("{turns} turns"));
@@ -266,10 +374,23 @@ mod tests {
 
     /// Returns a board with a budget for the day.
     fn board_with_budget() -> Board {
-        let ceiling = Ceiling { micro_usd: Some(2_500_000), wall_ms: Some(90_000), ..Ceiling::default() };
-        let command = Command::SetBudget { scope: budget::BudgetScope::Day, ceiling };
-        let request = Request { by: Actor::Regatta, key: None, command };
-        decide(&Board::default(), &request, Now::default()).unwrap().board
+        let ceiling = Ceiling {
+            micro_usd: Some(2_500_000),
+            wall_ms: Some(90_000),
+            ..Ceiling::default()
+        };
+        let command = Command::SetBudget {
+            scope: budget::BudgetScope::Day,
+            ceiling,
+        };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
+        decide(&Board::default(), &request, Now::default())
+            .unwrap()
+            .board
     }
 
     /// Every choice is an existing verb with an input that it accepts, and a shell command. A
@@ -283,7 +404,11 @@ mod tests {
             (InboxKind::Landing, "T9", vec!["land", "drop"]),
             (InboxKind::Failed, "T9", vec!["retry", "drop"]),
             (InboxKind::Stuck, "A5", vec!["wait", "tell", "stop"]),
-            (InboxKind::Budget, "budget:day", vec!["raise to $5.00, 3 min", "leave"]),
+            (
+                InboxKind::Budget,
+                "budget:day",
+                vec!["raise to $5.00, 3 min", "leave"],
+            ),
             (InboxKind::Credential, "agent:ada", vec!["resume"]),
             (InboxKind::Setup, "agent:ada", vec!["resume"]),
             (InboxKind::Credential, "bridge:slack:ada", vec!["leave"]),
@@ -292,12 +417,21 @@ mod tests {
             (InboxKind::Question, "Q7", vec![]),
         ];
         for kind in InboxKind::ALL {
-            assert!(items.iter().any(|it| it.0 == kind), "{kind:?} is not tested");
+            assert!(
+                items.iter().any(|it| it.0 == kind),
+                "{kind:?} is not tested"
+            );
         }
         for (kind, item, choices) in items {
             let it = InboxView::new(&board, open(kind, item));
             assert_eq!(
-                (it.ways.iter().map(|it| it.choice.as_str()).collect::<Vec<_>>(), it.kind.as_str()),
+                (
+                    it.ways
+                        .iter()
+                        .map(|it| it.choice.as_str())
+                        .collect::<Vec<_>>(),
+                    it.kind.as_str()
+                ),
                 (choices, kind.name())
             );
             for (nth, way) in it.ways.iter().enumerate() {
@@ -313,10 +447,21 @@ mod tests {
                     assert_eq!(it.find_choice(said), Some(way), "{said}");
                 }
             }
-            assert_eq!((it.find_choice("nothing"), it.find_choice(""), it.find_choice("0"), it.find_choice("99")), (None, None, None, None));
+            assert_eq!(
+                (
+                    it.find_choice("nothing"),
+                    it.find_choice(""),
+                    it.find_choice("0"),
+                    it.find_choice("99")
+                ),
+                (None, None, None, None)
+            );
         }
         let raise = item_choices(&board, &open(InboxKind::Budget, "budget:day")).remove(0);
-        assert_eq!(raise.line, "regatta budget set day --usd 5.00 --time 180000ms");
+        assert_eq!(
+            raise.line,
+            "regatta budget set day --usd 5.00 --time 180000ms"
+        );
     }
 
     /// The same question from two agents is one group. An item without a request has its own group.
@@ -325,29 +470,82 @@ mod tests {
     fn equal_requests_are_one_group_and_snoozed_items_are_not_awake() {
         let ask = |choices: &[&str]| {
             let choices = choices.iter().map(|it| (*it).to_owned()).collect();
-            Some(AgentRequest { id: "1".into(), content: RequestContent::Question { text: "what".into(), choices, schema: None } })
+            Some(AgentRequest {
+                id: "1".into(),
+                content: RequestContent::Question {
+                    text: "what".into(),
+                    choices,
+                    schema: None,
+                },
+            })
         };
         let view = |open: OpenItem| InboxView::new(&Board::default(), open);
-        let one = view(OpenItem { request: ask(&["a", "b"]), ..open(InboxKind::Question, "Q7") });
-        let two = view(OpenItem { request: ask(&[]), agent: None, ..open(InboxKind::Question, "Q8") });
-        let other = view(OpenItem { request: ask(&[]), subject: "which".into(), ..open(InboxKind::Question, "Q9") });
-        let wants = view(OpenItem { request: ask(&[]), ..open(InboxKind::Permission, "Q10") });
-        assert_eq!((one.group_key(), &one.choices[..]), (two.group_key(), &["a".to_owned(), "b".to_owned()][..]));
+        let one = view(OpenItem {
+            request: ask(&["a", "b"]),
+            ..open(InboxKind::Question, "Q7")
+        });
+        let two = view(OpenItem {
+            request: ask(&[]),
+            agent: None,
+            ..open(InboxKind::Question, "Q8")
+        });
+        let other = view(OpenItem {
+            request: ask(&[]),
+            subject: "which".into(),
+            ..open(InboxKind::Question, "Q9")
+        });
+        let wants = view(OpenItem {
+            request: ask(&[]),
+            ..open(InboxKind::Permission, "Q10")
+        });
+        assert_eq!(
+            (one.group_key(), &one.choices[..]),
+            (two.group_key(), &["a".to_owned(), "b".to_owned()][..])
+        );
         assert!(one.group_key() != other.group_key() && one.group_key() != wants.group_key());
-        assert_ne!(view(open(InboxKind::Review, "T8")).group_key(), view(open(InboxKind::Review, "T9")).group_key());
+        assert_ne!(
+            view(open(InboxKind::Review, "T8")).group_key(),
+            view(open(InboxKind::Review, "T9")).group_key()
+        );
         let stuck = |name: &str, reason: &str| {
             let agent = AgentName::new(name).ok();
             let subject = format!("{name} cannot work as it is set up: {reason}");
-            view(OpenItem { agent, subject, ..open(InboxKind::Setup, &format!("agent:{name}")) })
+            view(OpenItem {
+                agent,
+                subject,
+                ..open(InboxKind::Setup, &format!("agent:{name}"))
+            })
         };
-        assert_eq!(stuck("amy", "no model opus-5").group_key(), stuck("bob", "no model opus-5").group_key());
-        assert_ne!(stuck("amy", "no model opus-5").group_key(), stuck("bob", "no model opus-6").group_key());
-        let snoozed = Some(regatta_core::inbox::Snooze { deadline_fleet_ms: 5, deadline_unix_ms: 7 });
-        let later = view(OpenItem { snoozed, ..open(InboxKind::Review, "T9") });
-        assert_eq!((one.is_shown(), later.is_shown(), later.snoozed_until_wall), (true, false, Some(7)));
+        assert_eq!(
+            stuck("amy", "no model opus-5").group_key(),
+            stuck("bob", "no model opus-5").group_key()
+        );
+        assert_ne!(
+            stuck("amy", "no model opus-5").group_key(),
+            stuck("bob", "no model opus-6").group_key()
+        );
+        let snoozed = Some(regatta_core::inbox::Snooze {
+            deadline_fleet_ms: 5,
+            deadline_unix_ms: 7,
+        });
+        let later = view(OpenItem {
+            snoozed,
+            ..open(InboxKind::Review, "T9")
+        });
+        assert_eq!(
+            (one.is_shown(), later.is_shown(), later.snoozed_until_wall),
+            (true, false, Some(7))
+        );
         for kind in InboxKind::ALL {
-            let stands = matches!(kind, InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task);
-            let stood = InboxView { kind: kind.name().into(), ..one.clone() }.is_blocking();
+            let stands = matches!(
+                kind,
+                InboxKind::Permission | InboxKind::Question | InboxKind::Review | InboxKind::Task
+            );
+            let stood = InboxView {
+                kind: kind.name().into(),
+                ..one.clone()
+            }
+            .is_blocking();
             assert_eq!(stood, stands, "{kind:?}");
         }
     }

@@ -44,8 +44,15 @@ pub struct HookView {
 impl HookView {
     /// Builds the view of a hook from the board.
     pub fn new(board: &Board, hook: &Hook) -> HookView {
-        let running = board.firings.values().filter(|it| it.hook == hook.id).count();
-        HookView { hook: hook.clone(), running: u32::try_from(running).unwrap_or(u32::MAX) }
+        let running = board
+            .firings
+            .values()
+            .filter(|it| it.hook == hook.id)
+            .count();
+        HookView {
+            hook: hook.clone(),
+            running: u32::try_from(running).unwrap_or(u32::MAX),
+        }
     }
 }
 
@@ -61,5 +68,9 @@ pub struct HookTestView {
 
 /// Returns a firing as it is shown: without its fencing tokens.
 pub fn without_firing_token(firing: &Firing) -> Firing {
-    Firing { token: 0, claim: firing.claim.map(|it| FiringClaim { token: 0, ..it }), ..firing.clone() }
+    Firing {
+        token: 0,
+        claim: firing.claim.map(|it| FiringClaim { token: 0, ..it }),
+        ..firing.clone()
+    }
 }

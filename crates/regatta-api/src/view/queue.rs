@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
-use regatta_core::landing::batches::{self, QueueBatch, LandingProgress};
-use regatta_core::landing::{self, LandingEnd, Landing};
+use regatta_core::landing::batches::{self, LandingProgress, QueueBatch};
+use regatta_core::landing::{self, Landing, LandingEnd};
 use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
@@ -23,8 +23,8 @@ pub struct LandingView {
     pub agent: AgentName,
     /// Its position, counting from 1; empty after it has left the queue.
     pub position: Option<usize>,
-    /// The state of its batch: moving the trunk, waiting for the trunk, testing, or searching for the landing that made
-    /// it fail. Otherwise: queued, held, landed, out.
+    /// The state of its batch: moving the trunk, waiting for the trunk, testing, or searching for
+    /// the landing that made it fail. Otherwise: queued, held, landed, out.
     pub state: String,
     pub detail: String,
     pub commit: Option<CommitId>,
@@ -47,7 +47,9 @@ impl LandingView {
     /// Builds the view of a landing that has ended.
     pub fn from_ended(landing: &Landing, task: Option<&Task>) -> LandingView {
         let (state, detail, commit) = match &landing.end {
-            Some(LandingEnd::Landed { commit, .. }) => ("landed", String::new(), Some(commit.clone())),
+            Some(LandingEnd::Landed { commit, .. }) => {
+                ("landed", String::new(), Some(commit.clone()))
+            }
             Some(LandingEnd::Removed { reason, .. }) => ("out", reason.clone(), None),
             None => ("queued", String::new(), None),
         };
@@ -111,7 +113,8 @@ pub struct QueueView {
     /// The difference between the trunk and the board, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
-    /// Number of merged trees that are validated at once: the project's setting, or else the machine's capacity.
+    /// Number of merged trees that are validated at once: the project's setting, or else the
+    /// machine's capacity.
     #[serde(default)]
     pub slots: u32,
     /// Median time from queueing to landing, over the latest landings.
@@ -138,7 +141,10 @@ impl QueueView {
         let undone = &project.queue.undone;
         let recent = recent
             .into_iter()
-            .map(|view| LandingView { taken_back_by: undone.get(&view.task).copied(), ..view })
+            .map(|view| LandingView {
+                taken_back_by: undone.get(&view.task).copied(),
+                ..view
+            })
             .collect();
         QueueView {
             project: project.name.clone(),
@@ -160,21 +166,41 @@ impl QueueView {
     }
 }
 
-fn landings_and_batches(board: &Board, project: &ProjectName, now: Now) -> (Vec<LandingView>, Vec<BatchView>) {
+fn landings_and_batches(
+    board: &Board,
+    project: &ProjectName,
+    now: Now,
+) -> (Vec<LandingView>, Vec<BatchView>) {
     let task_of = |id: &LandingId| board.landings.get(id).map(|it| it.task);
     let (mut queue, mut batches): (Vec<LandingView>, Vec<BatchView>) = (Vec::new(), Vec::new());
     for batch in batches::batches_of(board, project, now) {
         for id in &batch.landings {
-            let Some(landing) = board.landings.get(id) else { continue };
+            let Some(landing) = board.landings.get(id) else {
+                continue;
+            };
             let detail = landing_detail(board, landing, &batch, queue.last());
             let task = board.tasks.get(&landing.task).map(|it| &**it);
-            let mut view = LandingView::build(landing, task, (landing_state_label(batch.progress), detail), None);
+            let mut view = LandingView::build(
+                landing,
+                task,
+                (landing_state_label(batch.progress), detail),
+                None,
+            );
             view.position = Some(queue.len() + 1);
             queue.push(view);
         }
         let on = batch.stands_on.as_ref().and_then(task_of);
-        let (ride, state) = (batch.progress, landing_state_label(batch.progress).to_owned());
-        batches.push(BatchView { ride, state, cars: batch.landings, on, failed: batch.failed });
+        let (ride, state) = (
+            batch.progress,
+            landing_state_label(batch.progress).to_owned(),
+        );
+        batches.push(BatchView {
+            ride,
+            state,
+            cars: batch.landings,
+            on,
+            failed: batch.failed,
+        });
     }
     (queue, batches)
 }
@@ -190,21 +216,41 @@ fn landing_state_label(ride: LandingProgress) -> &'static str {
     }
 }
 
-/// Returns details of a landing's state: the other landings of its batch, or the landings that it waits for.
-fn landing_detail(board: &Board, landing: &Landing, batch: &QueueBatch, before: Option<&LandingView>) -> String {
+/// Returns details of a landing's state: the other landings of its batch, or the landings that it
+/// waits for.
+fn landing_detail(
+    board: &Board,
+    landing: &Landing,
+    batch: &QueueBatch,
+    before: Option<&LandingView>,
+) -> String {
     let names = |ids: &mut dyn Iterator<Item = LandingId>| -> String {
-        let named: Vec<String> = ids.filter_map(|it| board.landings.get(&it)).map(|it| it.task.to_string()).collect();
+        let named: Vec<String> = ids
+            .filter_map(|it| board.landings.get(&it))
+            .map(|it| it.task.to_string())
+            .collect();
         match named.get(..MAX_NAMED_LANDINGS) {
-            Some(first) if named.len() > MAX_NAMED_LANDINGS => format!("{} and {} more", first.join(", "), named.len() - MAX_NAMED_LANDINGS),
+            Some(first) if named.len() > MAX_NAMED_LANDINGS => format!(
+                "{} and {} more",
+                first.join(", "),
+                named.len() - MAX_NAMED_LANDINGS
+            ),
             _ => named.join(", "),
         }
     };
-    let mut others = batch.landings.iter().copied().filter(|it| *it != landing.id);
+    let mut others = batch
+        .landings
+        .iter()
+        .copied()
+        .filter(|it| *it != landing.id);
     match batch.progress {
         LandingProgress::Held => landing.held.clone().unwrap_or_default(),
         LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing => {
             let with = names(&mut others);
-            let on = batch.stands_on.map(|it| names(&mut [it].into_iter())).unwrap_or_default();
+            let on = batch
+                .stands_on
+                .map(|it| names(&mut [it].into_iter()))
+                .unwrap_or_default();
             let parts = [("with", with), ("on top of", on)];
             parts
                 .iter()
@@ -215,12 +261,23 @@ fn landing_detail(board: &Board, landing: &Landing, batch: &QueueBatch, before: 
         }
         LandingProgress::Searching => {
             let all = names(&mut batch.landings.iter().copied());
-            let reason = batch.failed.as_deref().and_then(|it| it.lines().next()).unwrap_or_default();
-            let at =
-                if batch.landings.len() > 1 { format!("one of {all} breaks its train") } else { "its train failed".into() };
+            let reason = batch
+                .failed
+                .as_deref()
+                .and_then(|it| it.lines().next())
+                .unwrap_or_default();
+            let at = if batch.landings.len() > 1 {
+                format!("one of {all} breaks its train")
+            } else {
+                "its train failed".into()
+            };
             // The reason stands only at the first landing of the batch.
             let first = batch.landings.first() == Some(&landing.id);
-            if reason.is_empty() || !first { at } else { format!("{at}: {reason}") }
+            if reason.is_empty() || !first {
+                at
+            } else {
+                format!("{at}: {reason}")
+            }
         }
         LandingProgress::Deferred => {
             let names = names(&mut landing.deferred_behind.iter().copied());
@@ -236,6 +293,15 @@ fn landing_detail(board: &Board, landing: &Landing, batch: &QueueBatch, before: 
 
 /// Returns the state word of every landing in the queues.
 pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static str> {
-    let tracks = board.projects.keys().flat_map(|it| batches::batches_of(board, it, now));
-    tracks.flat_map(|it| it.landings.into_iter().map(move |car| (car, landing_state_label(it.progress)))).collect()
+    let tracks = board
+        .projects
+        .keys()
+        .flat_map(|it| batches::batches_of(board, it, now));
+    tracks
+        .flat_map(|it| {
+            it.landings
+                .into_iter()
+                .map(move |car| (car, landing_state_label(it.progress)))
+        })
+        .collect()
 }

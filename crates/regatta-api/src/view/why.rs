@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentView, TaskView};
 
-/// Why a task waits: the first of its wait reasons holds it now, the others come next, and its history came before.
+/// Why a task waits: the first of its wait reasons holds it now, the others come next, and its
+/// history came before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhyView {
@@ -18,7 +19,8 @@ pub struct WhyView {
     /// Conditions that were checked and do not hold the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clear: Vec<WaitReason>,
-    /// The commands that run now: a setup command, check or ratchet of its attempt, or a check of the queue.
+    /// The commands that run now: a setup command, check or ratchet of its attempt, or a check of
+    /// the queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
@@ -30,7 +32,8 @@ pub struct TaskHistoryView {
     pub attempt: AttemptId,
     pub wall: u64,
     pub text: String,
-    /// Set if a check of its work failed; `regatta logs T5 --check` prints the check's whole output.
+    /// Set if a check of its work failed; `regatta logs T5 --check` prints the check's whole
+    /// output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed_check: bool,
 }
@@ -60,7 +63,8 @@ impl WhyView {
             say(WaitKind::Budget, text);
         }
         say(WaitKind::Policy, "no rule blocks it".into());
-        let family = candidate_agents(board, task).find(|it| provider_outage::find_parked(board, it).is_none());
+        let family = candidate_agents(board, task)
+            .find(|it| provider_outage::find_parked(board, it).is_none());
         if let Some(agent) = family
             && !holds(WaitKind::RateLimit)
         {
@@ -72,16 +76,29 @@ impl WhyView {
 
 /// Returns the rest of today's budget in words, if there is one.
 fn day_budget_left(board: &Board, now: Now) -> Option<String> {
-    let cap = board.budgets.get(&budget::BudgetScope::Day)?.ceiling.micro_usd?;
-    let spent = budget::spent_on(board, budget::day_of(now), None).usage.micro_usd.unwrap_or(0);
+    let cap = board
+        .budgets
+        .get(&budget::BudgetScope::Day)?
+        .ceiling
+        .micro_usd?;
+    let spent = budget::spent_on(board, budget::day_of(now), None)
+        .usage
+        .micro_usd
+        .unwrap_or(0);
     let usd = |micro: u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
     Some(format!("{} of {}", usd(spent), usd(cap)))
 }
 
-fn candidate_agents<'a>(board: &'a Board, task: &'a Task) -> impl Iterator<Item = &'a agent::Agent> {
+fn candidate_agents<'a>(
+    board: &'a Board,
+    task: &'a Task,
+) -> impl Iterator<Item = &'a agent::Agent> {
     let mission = task.mission.and_then(|it| board.missions.get(&it));
     let of_mission = mission.map_or(&[][..], |it| &it.agents[..]).iter();
-    let named = task.assignee.iter().chain(of_mission.filter(|_| task.assignee.is_none()));
+    let named = task
+        .assignee
+        .iter()
+        .chain(of_mission.filter(|_| task.assignee.is_none()));
     named.filter_map(|it| board.agents.get(it).map(|it| &**it))
 }
 
@@ -107,13 +124,21 @@ impl AgentWhyView {
             say(WaitKind::Runner, format!("it is offline: {why}"));
         }
         if let Some(parked) = provider_outage::find_parked(board, it) {
-            let kind = if parked.deadline_fleet_ms.is_some() { WaitKind::RateLimit } else { WaitKind::Provider };
+            let kind = if parked.deadline_fleet_ms.is_some() {
+                WaitKind::RateLimit
+            } else {
+                WaitKind::Provider
+            };
             say(kind, provider_outage::describe(parked, now));
         }
         if agent.capacity.available == 0 {
             let at: Vec<String> = agent.tasks.iter().map(ToString::to_string).collect();
-            let text =
-                format!("it works on {} of at most {}: {}", agent.capacity.current, agent.capacity.max, at.join(" "));
+            let text = format!(
+                "it works on {} of at most {}: {}",
+                agent.capacity.current,
+                agent.capacity.max,
+                at.join(" ")
+            );
             say(WaitKind::Slot, text);
         }
         if let Some(text) = runner::no_runner_reason(board, it) {
@@ -122,16 +147,36 @@ impl AgentWhyView {
         if let Some(text) = machine_full_reason(board) {
             say(WaitKind::Machine, text);
         }
-        let own = |task: &&std::sync::Arc<Task>| task.assignee.as_ref() == Some(&it.name) && task.status.is_waiting();
-        let line: Vec<TaskId> = board.tasks.values().filter(own).map(|it| it.id).take(50).collect();
+        let own = |task: &&std::sync::Arc<Task>| {
+            task.assignee.as_ref() == Some(&it.name) && task.status.is_waiting()
+        };
+        let line: Vec<TaskId> = board
+            .tasks
+            .values()
+            .filter(own)
+            .map(|it| it.id)
+            .take(50)
+            .collect();
         if waits.is_empty() && agent.capacity.current == 0 {
-            let reason =
-                |id: &TaskId| Some((*id, TaskView::new(board, board.tasks.get(id)?, now).waits.into_iter().next()?));
+            let reason = |id: &TaskId| {
+                Some((
+                    *id,
+                    TaskView::new(board, board.tasks.get(id)?, now)
+                        .waits
+                        .into_iter()
+                        .next()?,
+                ))
+            };
             match line.first().and_then(reason) {
-                Some((id, first)) => waits.push(WaitReason { text: format!("{id} is next: {}", first.text), ..first }),
+                Some((id, first)) => waits.push(WaitReason {
+                    text: format!("{id} is next: {}", first.text),
+                    ..first
+                }),
                 None => waits.push(WaitReason {
                     kind: WaitKind::Dependency,
-                    text: "no task is assigned to it, and none is ready for it in a mission or the pool".into(),
+                    text: "no task is assigned to it, and none is ready for it in a mission or \
+                        the pool"
+                        .into(),
                 }),
             }
         }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::intake::unix_time_ms;
-use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::config::Secret;
+use crate::http::{HttpAnswer, HttpCall, HttpClient};
+use crate::intake::unix_time_ms;
 use crate::service::ServiceError;
 
 use super::token::{AppKey, parse_date};
@@ -63,7 +63,12 @@ const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
 const MAX_PAGES: usize = 30;
 
 impl GithubApi {
-    pub(crate) fn new(http: HttpClient, url: String, app_id: String, private_key: &Secret) -> GithubApi {
+    pub(crate) fn new(
+        http: HttpClient,
+        url: String,
+        app_id: String,
+        private_key: &Secret,
+    ) -> GithubApi {
         GithubApi {
             http,
             url,
@@ -81,7 +86,8 @@ impl GithubApi {
     /// Returns whether this is our app, by the configured id or by the id that GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
         let known = self.state().identity.as_ref().map(|it| it.id);
-        id.as_u64().is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
+        id.as_u64()
+            .is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
 
     /// Returns whether a header names another app than ours. A client id cannot be compared.
@@ -91,15 +97,28 @@ impl GithubApi {
     }
 
     /// Makes a call as the app itself.
-    pub(crate) async fn call_as_app(&self, method: Method, path: &str) -> Result<HttpAnswer, ServiceError> {
+    pub(crate) async fn call_as_app(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<HttpAnswer, ServiceError> {
         self.call_as_app_with_body(method, path, None).await
     }
 
-    async fn call_as_app_with_body(&self, method: Method, path: &str, body: Option<&Value>) -> Result<HttpAnswer, ServiceError> {
-        let mut answer = self.send_once(&self.app_token()?, method.clone(), path, body).await?;
+    async fn call_as_app_with_body(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<HttpAnswer, ServiceError> {
+        let mut answer = self
+            .send_once(&self.app_token()?, method.clone(), path, body)
+            .await?;
         if answer.status == 401 {
             self.state().app_token = None;
-            answer = self.send_once(&self.app_token()?, method.clone(), path, body).await?;
+            answer = self
+                .send_once(&self.app_token()?, method.clone(), path, body)
+                .await?;
         }
         classify_answer(answer, &method, path)
     }
@@ -128,13 +147,28 @@ impl GithubApi {
     pub(crate) async fn pull_diff(&self, repo: &str, number: u64) -> Result<String, ServiceError> {
         let path = format!("/repos/{}/pulls/{number}", checked_repo_name(repo)?);
         let token = self.repo_token(repo).await?;
-        let answer = self.send_once_accepting(&token, Method::GET, &path, None, "application/vnd.github.diff").await?;
+        let answer = self
+            .send_once_accepting(
+                &token,
+                Method::GET,
+                &path,
+                None,
+                "application/vnd.github.diff",
+            )
+            .await?;
         let answer = classify_answer(answer, &Method::GET, &path)?;
         Ok(answer.body.as_str().unwrap_or_default().to_owned())
     }
 
-    async fn send_once(&self, token: &str, method: Method, path: &str, body: Option<&Value>) -> Result<HttpAnswer, ServiceError> {
-        self.send_once_accepting(token, method, path, body, "application/vnd.github+json").await
+    async fn send_once(
+        &self,
+        token: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<HttpAnswer, ServiceError> {
+        self.send_once_accepting(token, method, path, body, "application/vnd.github+json")
+            .await
     }
 
     /// Makes one call and asks for an answer of the type `accept`.
@@ -146,7 +180,10 @@ impl GithubApi {
         body: Option<&Value>,
         accept: &str,
     ) -> Result<HttpAnswer, ServiceError> {
-        let shut = self.state().blocked_until.map(|it| it.saturating_duration_since(Instant::now()));
+        let shut = self
+            .state()
+            .blocked_until
+            .map(|it| it.saturating_duration_since(Instant::now()));
         if let Some(pause) = shut.filter(|it| !it.is_zero()) {
             return Err(ServiceError::RetryAfter(pause));
         }
@@ -171,8 +208,13 @@ impl GithubApi {
         if let Some((token, _)) = state.app_token.as_ref().filter(|it| it.1 > now) {
             return Ok(token.clone());
         }
-        let key = self.key.as_ref().map_err(|why| ServiceError::Unauthorized(why.clone()))?;
-        let (token, until) = key.sign_token(&self.app_id, now).map_err(ServiceError::Unauthorized)?;
+        let key = self
+            .key
+            .as_ref()
+            .map_err(|why| ServiceError::Unauthorized(why.clone()))?;
+        let (token, until) = key
+            .sign_token(&self.app_id, now)
+            .map_err(ServiceError::Unauthorized)?;
         state.app_token = Some((token.clone(), until));
         Ok(token)
     }
@@ -180,7 +222,13 @@ impl GithubApi {
     /// Returns a token that is valid for this repository only.
     async fn repo_token(&self, repo: &str) -> Result<String, ServiceError> {
         let now = unix_time_ms() / 1_000;
-        let known = || self.state().tokens.get(repo).filter(|it| it.1 > now).map(|it| it.0.clone());
+        let known = || {
+            self.state()
+                .tokens
+                .get(repo)
+                .filter(|it| it.1 > now)
+                .map(|it| it.0.clone())
+        };
         if let Some(token) = known() {
             return Ok(token);
         }
@@ -192,21 +240,35 @@ impl GithubApi {
         let path = format!("/repos/{}/installation", checked_repo_name(repo)?);
         let found = self.call_as_app(Method::GET, &path).await;
         let found = found.map_err(|it| match it {
-            ServiceError::Rejected(_) => ServiceError::Rejected(format!("the app is not installed at {repo}")),
+            ServiceError::Rejected(_) => {
+                ServiceError::Rejected(format!("the app is not installed at {repo}"))
+            }
             other => other,
         })?;
-        let id = found.body["id"].as_u64().ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no installation".into()))?;
+        let id = found.body["id"].as_u64().ok_or_else(|| {
+            ServiceError::OutcomeUnknown("GitHub returned no installation".into())
+        })?;
         let path = format!("/app/installations/{id}/access_tokens");
         let name = repo.rsplit('/').next().unwrap_or_default();
         let ask = json!({"repositories": [name]});
-        let given = self.call_as_app_with_body(Method::POST, &path, Some(&ask)).await?;
-        let token = given.body["token"].as_str().ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no token".into()))?;
-        let ends = given.body["expires_at"].as_str().and_then(parse_date).unwrap_or(now + 3_600);
+        let given = self
+            .call_as_app_with_body(Method::POST, &path, Some(&ask))
+            .await?;
+        let token = given.body["token"]
+            .as_str()
+            .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no token".into()))?;
+        let ends = given.body["expires_at"]
+            .as_str()
+            .and_then(parse_date)
+            .unwrap_or(now + 3_600);
         let mut state = self.state();
         if state.tokens.len() >= MAX_CACHED {
             state.tokens.clear();
         }
-        state.tokens.insert(repo.to_owned(), (token.to_owned(), ends.saturating_sub(TOKEN_MARGIN_S)));
+        state.tokens.insert(
+            repo.to_owned(),
+            (token.to_owned(), ends.saturating_sub(TOKEN_MARGIN_S)),
+        );
         Ok(token.to_owned())
     }
 
@@ -218,8 +280,14 @@ impl GithubApi {
         }
         let said = self.call_as_app(Method::GET, "/app").await?.body;
         let slug = said["slug"].as_str().filter(|it| !it.is_empty());
-        let slug = slug.ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no name of the app".into()))?;
-        let me = GithubIdentity { id: said["id"].as_u64().unwrap_or(0), slug: slug.to_owned(), login: format!("{slug}[bot]") };
+        let slug = slug.ok_or_else(|| {
+            ServiceError::OutcomeUnknown("GitHub returned no name of the app".into())
+        })?;
+        let me = GithubIdentity {
+            id: said["id"].as_u64().unwrap_or(0),
+            slug: slug.to_owned(),
+            login: format!("{slug}[bot]"),
+        };
         self.state().identity = Some(me.clone());
         Ok(me)
     }
@@ -238,17 +306,30 @@ impl GithubApi {
         if let Some((may, _)) = known.filter(|it| it.1.elapsed() < PERMISSION_CACHE_LIFETIME) {
             return Ok(may);
         }
-        if login.is_empty() || !login.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_') {
+        if login.is_empty()
+            || !login
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'_')
+        {
             return Ok(false);
         }
         let path = format!("/collaborators/{login}/permission");
-        let asked = tokio::time::timeout(LOOKUP_TIMEOUT, self.call_repo(repo, Method::GET, &path, None)).await;
-        let asked = asked.unwrap_or_else(|_| Err(ServiceError::OutcomeUnknown("GitHub took too long".into())));
+        let asked = tokio::time::timeout(
+            LOOKUP_TIMEOUT,
+            self.call_repo(repo, Method::GET, &path, None),
+        )
+        .await;
+        let asked = asked
+            .unwrap_or_else(|_| Err(ServiceError::OutcomeUnknown("GitHub took too long".into())));
         let may = match asked {
             Ok(answer) => {
-                let is =
-                    |field: &str, words: &[&str]| answer.body[field].as_str().is_some_and(|it| words.contains(&it));
-                is("permission", &["admin", "maintain", "write"]) || is("role_name", &["admin", "maintain", "write"])
+                let is = |field: &str, words: &[&str]| {
+                    answer.body[field]
+                        .as_str()
+                        .is_some_and(|it| words.contains(&it))
+                };
+                is("permission", &["admin", "maintain", "write"])
+                    || is("role_name", &["admin", "maintain", "write"])
             }
             // A permanent refusal means that the person has no permission.
             Err(ServiceError::Rejected(_)) => false,
@@ -272,7 +353,14 @@ impl GithubApi {
         let mut found = Vec::new();
         let sign = if path.contains('?') { '&' } else { '?' };
         for page in 1..=MAX_PAGES {
-            let answer = self.call_repo(repo, Method::GET, &format!("{path}{sign}per_page=100&page={page}"), None).await?;
+            let answer = self
+                .call_repo(
+                    repo,
+                    Method::GET,
+                    &format!("{path}{sign}per_page=100&page={page}"),
+                    None,
+                )
+                .await?;
             let rows = answer.body.as_array().cloned().unwrap_or_default();
             let done = rows.iter().any(&mut enough);
             found.extend(rows);
@@ -285,17 +373,35 @@ impl GithubApi {
 }
 
 /// Classifies an answer.
-fn classify_answer(answer: HttpAnswer, method: &Method, path: &str) -> Result<HttpAnswer, ServiceError> {
+fn classify_answer(
+    answer: HttpAnswer,
+    method: &Method,
+    path: &str,
+) -> Result<HttpAnswer, ServiceError> {
     let path = path.split('?').next().unwrap_or_default();
-    let words = || format!("{method} {path}: GitHub says {} {}", answer.status, error_text(&answer));
+    let words = || {
+        format!(
+            "{method} {path}: GitHub says {} {}",
+            answer.status,
+            error_text(&answer)
+        )
+    };
     match answer.status {
         200..=299 => Ok(answer),
-        401 => Err(ServiceError::Unauthorized(format!("{}; check the app's id and key", words()))),
-        403 | 429 if is_rate_limited(&answer) => Err(ServiceError::RetryAfter(requested_pause(&answer, unix_time_ms() / 1_000).unwrap_or(DEFAULT_PAUSE))),
-        403 if error_text(&answer).contains("not accessible by integration") => {
-            Err(ServiceError::Unauthorized(format!("{}; give the app that permission", words())))
-        }
-        300..=399 => Err(ServiceError::Rejected(format!("{}: the repository has moved", words()))),
+        401 => Err(ServiceError::Unauthorized(format!(
+            "{}; check the app's id and key",
+            words()
+        ))),
+        403 | 429 if is_rate_limited(&answer) => Err(ServiceError::RetryAfter(
+            requested_pause(&answer, unix_time_ms() / 1_000).unwrap_or(DEFAULT_PAUSE),
+        )),
+        403 if error_text(&answer).contains("not accessible by integration") => Err(
+            ServiceError::Unauthorized(format!("{}; give the app that permission", words())),
+        ),
+        300..=399 => Err(ServiceError::Rejected(format!(
+            "{}: the repository has moved",
+            words()
+        ))),
         408 | 409 | 500.. => Err(ServiceError::OutcomeUnknown(words())),
         _ => Err(ServiceError::Rejected(words())),
     }
@@ -303,7 +409,9 @@ fn classify_answer(answer: HttpAnswer, method: &Method, path: &str) -> Result<Ht
 
 /// Returns whether there is another page.
 pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
-    answer.header("link").is_some_and(|it| it.contains("rel=\"next\""))
+    answer
+        .header("link")
+        .is_some_and(|it| it.contains("rel=\"next\""))
 }
 
 /// Checks that a repository's name cannot be anything else in an address.
@@ -311,11 +419,15 @@ fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     let is_name = |it: &str| {
         !it.is_empty()
             && !matches!(it, "." | "..")
-            && it.bytes().all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || b"-_.".contains(&it))
     };
     match repo.split_once('/') {
         Some((owner, name)) if is_name(owner) && is_name(name) => Ok(repo),
-        _ => Err(ServiceError::Rejected(format!("{repo:?} is not a repository; it is written owner/name"))),
+        _ => Err(ServiceError::Rejected(format!(
+            "{repo:?} is not a repository; it is written owner/name"
+        ))),
     }
 }
 
@@ -324,9 +436,15 @@ pub(crate) use crate::http::percent_encoded as escaped;
 /// Returns GitHub's reason for a refusal.
 fn error_text(answer: &HttpAnswer) -> String {
     let text = |it: &Value| it.as_str().map(str::to_owned);
-    let more =
-        answer.body["errors"].as_array().and_then(|it| it.first()).and_then(|it| text(&it["message"]).or(text(it)));
-    let words = text(&answer.body["message"]).into_iter().chain(more).collect::<Vec<_>>().join(": ");
+    let more = answer.body["errors"]
+        .as_array()
+        .and_then(|it| it.first())
+        .and_then(|it| text(&it["message"]).or(text(it)));
+    let words = text(&answer.body["message"])
+        .into_iter()
+        .chain(more)
+        .collect::<Vec<_>>()
+        .join(": ");
     words.chars().take(300).collect()
 }
 
@@ -348,7 +466,9 @@ fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     if answer.header("x-ratelimit-remaining") == Some("0") {
         let reset: u64 = answer.header("x-ratelimit-reset")?.parse().ok()?;
         // One more second, because GitHub rounds the time down.
-        return Some(Duration::from_secs(reset.saturating_sub(now_s).clamp(1, 3_600) + 1));
+        return Some(Duration::from_secs(
+            reset.saturating_sub(now_s).clamp(1, 3_600) + 1,
+        ));
     }
     refused.then_some(DEFAULT_PAUSE)
 }
@@ -360,40 +480,93 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, headers: &[(&'static str, &str)], message: &str) -> HttpAnswer {
-        let pair = |it: &(&'static str, &str)| (HeaderName::from_static(it.0), HeaderValue::from_str(it.1).unwrap());
+        let pair = |it: &(&'static str, &str)| {
+            (
+                HeaderName::from_static(it.0),
+                HeaderValue::from_str(it.1).unwrap(),
+            )
+        };
         let headers: HeaderMap = headers.iter().map(pair).collect();
-        HttpAnswer { status, headers, body: json!({"message": message, "errors": [{"message": "why"}]}) }
+        HttpAnswer {
+            status,
+            headers,
+            body: json!({"message": message, "errors": [{"message": "why"}]}),
+        }
     }
 
     /// The class of an answer decides whether a post is sent again: later, after a lookup, or
     /// never.
     #[test]
     fn class_of_an_answer_follows_from_its_status_headers_and_message() {
-        let mean = |it: HttpAnswer| match classify_answer(it, &Method::POST, "/repos/a/b/issues/1/comments?x=secret") {
+        let mean = |it: HttpAnswer| match classify_answer(
+            it,
+            &Method::POST,
+            "/repos/a/b/issues/1/comments?x=secret",
+        ) {
             Ok(_) => "ok".to_owned(),
             Err(ServiceError::RetryAfter(pause)) => format!("later {}", pause.as_secs()),
             Err(ServiceError::OutcomeUnknown(why)) => format!("unknown {why}"),
             Err(ServiceError::Rejected(why)) => format!("never {why}"),
             Err(ServiceError::Unauthorized(why)) => format!("locked {why}"),
         };
-        let (left, soon) = (("x-ratelimit-remaining", "0"), (unix_time_ms() / 1_000 + 100).to_string());
+        let (left, soon) = (
+            ("x-ratelimit-remaining", "0"),
+            (unix_time_ms() / 1_000 + 100).to_string(),
+        );
         for (it, meant) in [
             (answer(200, &[], ""), "ok"),
             (answer(201, &[("retry-after", "9")], ""), "ok"),
-            (answer(403, &[("retry-after", "7")], "You have exceeded a secondary rate limit."), "later 7"),
-            (answer(403, &[], "You have exceeded a secondary rate limit."), "later 60"),
+            (
+                answer(
+                    403,
+                    &[("retry-after", "7")],
+                    "You have exceeded a secondary rate limit.",
+                ),
+                "later 7",
+            ),
+            (
+                answer(403, &[], "You have exceeded a secondary rate limit."),
+                "later 60",
+            ),
             (answer(429, &[], ""), "later 60"),
-            (answer(403, &[left, ("x-ratelimit-reset", soon.as_str())], "API rate limit exceeded"), "later 10"),
-            (answer(403, &[left, ("x-ratelimit-reset", "1")], "API rate limit exceeded"), "later 2"),
-            (answer(403, &[], "Resource not accessible by integration"), "locked"),
+            (
+                answer(
+                    403,
+                    &[left, ("x-ratelimit-reset", soon.as_str())],
+                    "API rate limit exceeded",
+                ),
+                "later 10",
+            ),
+            (
+                answer(
+                    403,
+                    &[left, ("x-ratelimit-reset", "1")],
+                    "API rate limit exceeded",
+                ),
+                "later 2",
+            ),
+            (
+                answer(403, &[], "Resource not accessible by integration"),
+                "locked",
+            ),
             (answer(401, &[], "Bad credentials"), "locked"),
-            (answer(403, &[], "Unable to create comment because issue is locked."), "never"),
+            (
+                answer(
+                    403,
+                    &[],
+                    "Unable to create comment because issue is locked.",
+                ),
+                "never",
+            ),
             (answer(404, &[], "Not Found"), "never"),
             (answer(410, &[], "This issue was deleted"), "never"),
             (answer(422, &[], "Validation Failed"), "never"),
             (answer(301, &[], "Moved Permanently"), "never"),
             (answer(500, &[], ""), "unknown"),
-            (answer(502, &[("retry-after", "9")], "Bad Gateway"), "unknown"),
+            (
+                answer(502, &[("retry-after", "9")], "Bad Gateway"),
+                "unknown",
+            ),
         ] {
             let words = format!("{} {}", it.status, error_text(&it));
             let found = mean(it);
@@ -407,10 +580,18 @@ mod tests {
         for good in ["acme/shop", "a-b/c.d_e"] {
             assert!(checked_repo_name(good).is_ok(), "{good}");
         }
-        for bad in ["", "acme", "acme/", "/shop", "a/b/c", "a/..", "../x", "a/b?c", "a/b#c", "a b/c", "a/%2e%2e", "é/x"]
-        {
-            assert!(matches!(checked_repo_name(bad), Err(ServiceError::Rejected(_))), "{bad}");
+        for bad in [
+            "", "acme", "acme/", "/shop", "a/b/c", "a/..", "../x", "a/b?c", "a/b#c", "a b/c",
+            "a/%2e%2e", "é/x",
+        ] {
+            assert!(
+                matches!(checked_repo_name(bad), Err(ServiceError::Rejected(_))),
+                "{bad}"
+            );
         }
-        assert_eq!(escaped("acme:regatta/T7-fix it"), "acme%3Aregatta%2FT7-fix%20it");
+        assert_eq!(
+            escaped("acme:regatta/T7-fix it"),
+            "acme%3Aregatta%2FT7-fix%20it"
+        );
     }
 }

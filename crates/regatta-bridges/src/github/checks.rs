@@ -11,7 +11,7 @@ use regatta_core::board::Board;
 use regatta_core::conversation::{Conversation, ConversationLandingEnd, Service};
 use regatta_core::ids::{CommitId, ConversationId};
 use regatta_core::landing::LandingState;
-use regatta_core::task::{TaskStatus, Task};
+use regatta_core::task::{Task, TaskStatus};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -62,10 +62,15 @@ pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
         let board = changes.borrow_and_update().clone();
         shown.retain(|id, _| board.conversations.contains_key(id));
         let mut wake = Instant::now() + REFRESH_INTERVAL;
-        let own = board.conversations.values().filter(|it| it.agent == desk.agent && it.pushed.is_some());
+        let own = board
+            .conversations
+            .values()
+            .filter(|it| it.agent == desk.agent && it.pushed.is_some());
         for it in own.filter(|_| !desk.is_paused()) {
             let state = shown.entry(it.id).or_default();
-            let Some(wanted) = check_content(desk, &board, it) else { continue };
+            let Some(wanted) = check_content(desk, &board, it) else {
+                continue;
+            };
             if state.content.as_ref() == Some(&wanted) {
                 continue;
             }
@@ -85,8 +90,13 @@ pub(super) async fn show_check_runs(desk: &Intake, api: &GithubApi) {
                 }
                 Err(trouble) => {
                     state.failures += 1;
-                    let pause = (RETRY_DELAY * 2_u32.saturating_pow(state.failures.min(8) - 1)).min(MAX_RETRY_DELAY);
-                    let pause = if let ServiceError::RetryAfter(least) = trouble { pause.max(least) } else { pause };
+                    let pause = (RETRY_DELAY * 2_u32.saturating_pow(state.failures.min(8) - 1))
+                        .min(MAX_RETRY_DELAY);
+                    let pause = if let ServiceError::RetryAfter(least) = trouble {
+                        pause.max(least)
+                    } else {
+                        pause
+                    };
                     state.not_before = Some(Instant::now() + pause);
                     wake = wake.min(Instant::now() + pause);
                     desk.update_health(|it| it.trouble = Some(error_text(&trouble)));
@@ -107,33 +117,55 @@ fn check_content(desk: &Intake, board: &Board, it: &Conversation) -> Option<Chec
         Service::Github => it.address.get("repo")?.clone(),
         _ => {
             let maps = desk.registry().config.map.iter();
-            maps.filter(|map| map.project.as_ref() == Some(&it.project)).find_map(|map| map.github.clone())?
+            maps.filter(|map| map.project.as_ref() == Some(&it.project))
+                .find_map(|map| map.github.clone())?
         }
     };
     let task = it.task.and_then(|it| board.tasks.get(&it));
     let (status, conclusion, title, summary) = match task {
-        Some(task) if task.status == TaskStatus::Landing && is_submission_of(task, &pushed.commit) => {
+        Some(task)
+            if task.status == TaskStatus::Landing && is_submission_of(task, &pushed.commit) =>
+        {
             let landing = task.landing.and_then(|it| board.landings.get(&it));
             match landing.map(|it| &it.state) {
                 Some(LandingState::Queued) | None => {
-                    let why =
-                        landing.and_then(|it| it.held.clone()).unwrap_or_else(|| "other tasks are ahead of it".into());
-                    ("queued", None, "In the merge queue".to_owned(), format!("{}: {why}.", task.id))
+                    let why = landing
+                        .and_then(|it| it.held.clone())
+                        .unwrap_or_else(|| "other tasks are ahead of it".into());
+                    (
+                        "queued",
+                        None,
+                        "In the merge queue".to_owned(),
+                        format!("{}: {why}.", task.id),
+                    )
                 }
                 Some(_) => {
-                    let text = format!("Regatta merges {} onto the trunk's tip and checks the merged tree.", task.id);
+                    let text = format!(
+                        "Regatta merges {} onto the trunk's tip and checks the merged tree.",
+                        task.id
+                    );
                     ("in_progress", None, "Landing".to_owned(), text)
                 }
             }
         }
         // The result belongs to the pushed commit; a later commit gets its own check run.
-        _ => match it.landing_end.as_ref().filter(|it| *it.work() == pushed.commit)? {
-            ConversationLandingEnd::Landed { commit, .. } => {
-                ("completed", Some("success"), "Landed".to_owned(), format!("It is on the trunk as {commit}."))
-            }
-            ConversationLandingEnd::Failed { reason, .. } => {
-                ("completed", Some("failure"), "Did not land".to_owned(), format!("It did not land: {reason}"))
-            }
+        _ => match it
+            .landing_end
+            .as_ref()
+            .filter(|it| *it.work() == pushed.commit)?
+        {
+            ConversationLandingEnd::Landed { commit, .. } => (
+                "completed",
+                Some("success"),
+                "Landed".to_owned(),
+                format!("It is on the trunk as {commit}."),
+            ),
+            ConversationLandingEnd::Failed { reason, .. } => (
+                "completed",
+                Some("failure"),
+                "Did not land".to_owned(),
+                format!("It did not land: {reason}"),
+            ),
         },
     };
     Some(CheckContent {
@@ -143,16 +175,25 @@ fn check_content(desk: &Intake, board: &Board, it: &Conversation) -> Option<Chec
         status,
         conclusion,
         title,
-        summary: markup::without_mentions(&summary).chars().take(60_000).collect(),
+        summary: markup::without_mentions(&summary)
+            .chars()
+            .take(60_000)
+            .collect(),
     })
 }
 
 fn is_submission_of(task: &Task, commit: &CommitId) -> bool {
-    task.submission.as_ref().is_some_and(|it| it.commit == *commit)
+    task.submission
+        .as_ref()
+        .is_some_and(|it| it.commit == *commit)
 }
 
 /// Creates the check run, or updates the existing one. Returns its id.
-async fn create_or_update(api: &GithubApi, wanted: &CheckContent, known: Option<(String, u64)>) -> Result<u64, ServiceError> {
+async fn create_or_update(
+    api: &GithubApi,
+    wanted: &CheckContent,
+    known: Option<(String, u64)>,
+) -> Result<u64, ServiceError> {
     let id = match known.filter(|it| it.0 == wanted.commit) {
         Some((_, id)) => Some(id),
         None => find_check_run(api, wanted).await?,
@@ -177,22 +218,38 @@ async fn create_or_update(api: &GithubApi, wanted: &CheckContent, known: Option<
     let done = match id {
         Some(id) => {
             let path = format!("/check-runs/{id}");
-            api.call_repo(&wanted.repo, Method::PATCH, &path, Some(&body)).await?
+            api.call_repo(&wanted.repo, Method::PATCH, &path, Some(&body))
+                .await?
         }
         None => {
             body["head_sha"] = json!(wanted.commit);
-            api.call_repo(&wanted.repo, Method::POST, "/check-runs", Some(&body)).await?
+            api.call_repo(&wanted.repo, Method::POST, "/check-runs", Some(&body))
+                .await?
         }
     };
-    done.body["id"].as_u64().ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no check id".into()))
+    done.body["id"]
+        .as_u64()
+        .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no check id".into()))
 }
 
 /// Returns the id of the existing check run of this conversation on this commit, if our app created
 /// one.
-async fn find_check_run(api: &GithubApi, wanted: &CheckContent) -> Result<Option<u64>, ServiceError> {
-    let path = format!("/commits/{}/check-runs?check_name={CHECK_NAME}&filter=latest&per_page=100", wanted.commit);
-    let found = api.call_repo(&wanted.repo, Method::GET, &path, None).await?;
-    let ours = |it: &&Value| it["external_id"] == json!(wanted.key) && api.is_own_app(&it["app"]["id"]);
-    let runs = found.body["check_runs"].as_array().map(Vec::as_slice).unwrap_or_default();
+async fn find_check_run(
+    api: &GithubApi,
+    wanted: &CheckContent,
+) -> Result<Option<u64>, ServiceError> {
+    let path = format!(
+        "/commits/{}/check-runs?check_name={CHECK_NAME}&filter=latest&per_page=100",
+        wanted.commit
+    );
+    let found = api
+        .call_repo(&wanted.repo, Method::GET, &path, None)
+        .await?;
+    let ours =
+        |it: &&Value| it["external_id"] == json!(wanted.key) && api.is_own_app(&it["app"]["id"]);
+    let runs = found.body["check_runs"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     Ok(runs.iter().find(ours).and_then(|it| it["id"].as_u64()))
 }

@@ -11,9 +11,11 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::time::{Instant, timeout_at};
 
+use crate::config::{Requester, Secret};
 use crate::intake::Intake;
-use crate::config::{Secret, Requester};
-use crate::service::{ServiceFuture, Inbound, IncomingEvent, ReceiveOutcome, IncomingMessage, ServiceError};
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 use crate::signature;
 
 use super::api::{GithubApi, GithubIdentity};
@@ -65,38 +67,65 @@ struct GithubMessage<'a> {
 
 /// The refusal of a delivery that cannot be handled at present. GitHub then lists it as failed, and
 /// the search requests it again.
-const NOT_AVAILABLE: ReceiveOutcome =
-    ReceiveOutcome::Refused { status: 503, why: "GitHub's API is not available at present; send the delivery again" };
+const NOT_AVAILABLE: ReceiveOutcome = ReceiveOutcome::Refused {
+    status: 503,
+    why: "GitHub's API is not available at present; send the delivery again",
+};
 
 impl GithubInbound {
     pub(crate) fn new(api: Arc<GithubApi>, webhook_secret: Option<Secret>) -> GithubInbound {
-        GithubInbound { api, webhook_secret }
+        GithubInbound {
+            api,
+            webhook_secret,
+        }
     }
 
-    async fn parse_delivery(&self, desk: &Intake, event: &str, body: &[u8], payload: &Value) -> ReceiveOutcome {
+    async fn parse_delivery(
+        &self,
+        desk: &Intake,
+        event: &str,
+        body: &[u8],
+        payload: &Value,
+    ) -> ReceiveOutcome {
         let nothing = ReceiveOutcome::Events(vec![]);
-        let Some(repo) = payload["repository"]["full_name"].as_str() else { return nothing };
+        let Some(repo) = payload["repository"]["full_name"].as_str() else {
+            return nothing;
+        };
         if event == "check_run" {
             return self.parse_check_rerun(desk, repo, body, payload).await;
         }
         if let Some((number, source)) = deleted_source(event, payload) {
             let key = format!("github:{repo}:{number}:{}", desk.agent);
-            return ReceiveOutcome::Events(vec![IncomingEvent::MessageDeleted { key, source, requester: Requester::default() }]);
+            return ReceiveOutcome::Events(vec![IncomingEvent::MessageDeleted {
+                key,
+                source,
+                requester: Requester::default(),
+            }]);
         }
-        let Some(spoken) = parse_message(event, repo, payload) else { return nothing };
-        let Ok(me) = self.api.identity().await else { return NOT_AVAILABLE };
+        let Some(spoken) = parse_message(event, repo, payload) else {
+            return nothing;
+        };
+        let Ok(me) = self.api.identity().await else {
+            return NOT_AVAILABLE;
+        };
         if self.is_own_event(&me, payload, event) {
             return nothing;
         }
         match self.to_incoming_message(desk, &me, spoken).await {
-            Ok(said) => ReceiveOutcome::Events(said.map(IncomingEvent::Message).into_iter().collect()),
+            Ok(said) => {
+                ReceiveOutcome::Events(said.map(IncomingEvent::Message).into_iter().collect())
+            }
             Err(_) => NOT_AVAILABLE,
         }
     }
 
     /// Returns whether the event was caused by our own app.
     fn is_own_event(&self, me: &GithubIdentity, payload: &Value, event: &str) -> bool {
-        let login = |it: &Value| it["login"].as_str().is_some_and(|it| it.eq_ignore_ascii_case(&me.login));
+        let login = |it: &Value| {
+            it["login"]
+                .as_str()
+                .is_some_and(|it| it.eq_ignore_ascii_case(&me.login))
+        };
         let what = match event {
             "issues" => &payload["issue"],
             "pull_request" => &payload["pull_request"],
@@ -105,12 +134,19 @@ impl GithubInbound {
         };
         // A person may assign us to an issue that we opened.
         let ours = payload["action"] != "assigned"
-            && (login(&what["user"]) || self.api.is_own_app(&what["performed_via_github_app"]["id"]));
+            && (login(&what["user"])
+                || self.api.is_own_app(&what["performed_via_github_app"]["id"]));
         login(&payload["sender"]) || ours
     }
 
     /// Returns the facts about a person. `Err` means that GitHub could not be asked.
-    async fn requester(&self, desk: &Intake, repo: &str, who: &Value, association: &Value) -> Result<Requester, ServiceError> {
+    async fn requester(
+        &self,
+        desk: &Intake,
+        repo: &str,
+        who: &Value,
+        association: &Value,
+    ) -> Result<Requester, ServiceError> {
         let login = who["login"].as_str().unwrap_or_default();
         let mut found = Requester {
             id: login.to_owned(),
@@ -127,12 +163,21 @@ impl GithubInbound {
         Ok(found)
     }
 
-    async fn to_incoming_message(&self, desk: &Intake, me: &GithubIdentity, it: GithubMessage<'_>) -> Result<Option<IncomingMessage>, ServiceError> {
-        let Some(number) = it.issue["number"].as_u64() else { return Ok(None) };
+    async fn to_incoming_message(
+        &self,
+        desk: &Intake,
+        me: &GithubIdentity,
+        it: GithubMessage<'_>,
+    ) -> Result<Option<IncomingMessage>, ServiceError> {
+        let Some(number) = it.issue["number"].as_u64() else {
+            return Ok(None);
+        };
         let thread = format!("github:{}:{number}", it.repo);
         let key = format!("{thread}:{}", desk.agent);
         let mentions = markup::mentioned_names(&it.text);
-        let is_us = |name: &str| name.eq_ignore_ascii_case(&me.slug) || name.eq_ignore_ascii_case(&me.login);
+        let is_us = |name: &str| {
+            name.eq_ignore_ascii_case(&me.slug) || name.eq_ignore_ascii_case(&me.login)
+        };
         let called = match it.assignee {
             Some(whom) => whom["login"].as_str().is_some_and(is_us),
             None => mentions.iter().any(|it| is_us(it)),
@@ -142,22 +187,36 @@ impl GithubInbound {
             return Ok(None); // not for this agent, so nothing is looked up
         }
         let until = Instant::now() + READ_TIMEOUT;
-        let by = self.requester(desk, it.repo, it.author, it.association).await?;
+        let by = self
+            .requester(desk, it.repo, it.author, it.association)
+            .await?;
         // Whole threads are read only for people who may ask.
         let mut context = None;
         if called && desk.may_ask(&by) && desk.needs_context(it.repo) {
-            context = timeout_at(until, self.thread_text(it.repo, number, &it.source)).await.ok().flatten();
+            context = timeout_at(until, self.thread_text(it.repo, number, &it.source))
+                .await
+                .ok()
+                .flatten();
         }
         let mut pull = None;
         if desk.may_ask(&by) {
             pull = match timeout_at(until, self.requested_review(desk, &it, number)).await {
                 Ok(found) => found?,
-                Err(_) => return Err(ServiceError::OutcomeUnknown("GitHub took too long to return a pull request".into())),
+                Err(_) => {
+                    return Err(ServiceError::OutcomeUnknown(
+                        "GitHub took too long to return a pull request".into(),
+                    ));
+                }
             };
         }
         let context: Vec<String> = context.into_iter().chain(it.code_lines).collect();
         let number = number.to_string();
-        let place = [("repo", it.repo), ("number", &number), ("kind", it.kind), ("reply_to", &it.reply_to)];
+        let place = [
+            ("repo", it.repo),
+            ("number", &number),
+            ("kind", it.kind),
+            ("reply_to", &it.reply_to),
+        ];
         let text = |name: &str| it.issue[name].as_str().unwrap_or_default().to_owned();
         Ok(Some(IncomingMessage {
             delivery: it.delivery,
@@ -176,7 +235,8 @@ impl GithubInbound {
             mentions_agent: called,
             // A comment that begins with a mention is addressed to that person.
             addresses_another: !called
-                && (is_addressed(&it.text, &mentions) || mentions.iter().any(|name| desk.is_other_agent(name))),
+                && (is_addressed(&it.text, &mentions)
+                    || mentions.iter().any(|name| desk.is_other_agent(name))),
             context: (!context.is_empty()).then(|| context.join("\n\n")),
             // A file on GitHub is a link in the text.
             attachments: vec![],
@@ -186,20 +246,36 @@ impl GithubInbound {
 
     /// Returns the pull request that a message asks to review. Pull requests of our own agents are
     /// left out, because their work is on the board.
-    async fn requested_review(&self, desk: &Intake, it: &GithubMessage<'_>, thread: u64) -> Result<Option<PullRequest>, ServiceError> {
+    async fn requested_review(
+        &self,
+        desk: &Intake,
+        it: &GithubMessage<'_>,
+        thread: u64,
+    ) -> Result<Option<PullRequest>, ServiceError> {
         if !review::asks_for_review(&it.text) {
             return Ok(None);
         }
         let is_pull = matches!(it.kind, "pull" | "review_comment");
-        let Some(number) = review::first_number(&it.text).or(is_pull.then_some(thread)) else { return Ok(None) };
+        let Some(number) = review::first_number(&it.text).or(is_pull.then_some(thread)) else {
+            return Ok(None);
+        };
         let board = desk.board();
         let is_ours = |pull: &regatta_core::conversation::ConversationPull| {
-            pull.number == number && pull.thread.as_deref() == Some(&format!("github:{}:{number}", it.repo))
+            pull.number == number
+                && pull.thread.as_deref() == Some(&format!("github:{}:{number}", it.repo))
         };
-        if board.conversations.values().any(|other| other.pull.as_ref().is_some_and(is_ours)) {
+        if board
+            .conversations
+            .values()
+            .any(|other| other.pull.as_ref().is_some_and(is_ours))
+        {
             return Ok(None);
         }
-        let pull = match self.api.call_repo(it.repo, Method::GET, &format!("/pulls/{number}"), None).await {
+        let pull = match self
+            .api
+            .call_repo(it.repo, Method::GET, &format!("/pulls/{number}"), None)
+            .await
+        {
             Ok(answer) => answer.body,
             Err(ServiceError::Rejected(_)) => return Ok(None), // there is no such pull request
             Err(trouble) => return Err(trouble),
@@ -223,47 +299,94 @@ impl GithubInbound {
 
     /// Returns the visible text of an issue or pull request before a message.
     async fn thread_text(&self, repo: &str, number: u64, source: &str) -> Option<String> {
-        let issue = self.api.call_repo(repo, Method::GET, &format!("/issues/{number}"), None).await.ok()?.body;
-        let own = source.strip_prefix("comment:").and_then(|it| it.parse::<u64>().ok());
+        let issue = self
+            .api
+            .call_repo(repo, Method::GET, &format!("/issues/{number}"), None)
+            .await
+            .ok()?
+            .body;
+        let own = source
+            .strip_prefix("comment:")
+            .and_then(|it| it.parse::<u64>().ok());
         let is_own = |it: &Value| own.is_some() && it["id"].as_u64() == own;
-        let comments = self.api.list_until(repo, &format!("/issues/{number}/comments"), is_own).await.ok()?;
+        let comments = self
+            .api
+            .list_until(repo, &format!("/issues/{number}/comments"), is_own)
+            .await
+            .ok()?;
         let line = |it: &Value| {
             let text = markup::visible_text(it["body"].as_str().unwrap_or_default(), "");
-            format!("{}: {text}", it["user"]["login"].as_str().unwrap_or("somebody"))
+            format!(
+                "{}: {text}",
+                it["user"]["login"].as_str().unwrap_or("somebody")
+            )
         };
-        let first = format!("{}\n{}", issue["title"].as_str().unwrap_or_default(), line(&issue));
-        let before: Vec<String> = comments.iter().take_while(|it| !is_own(it)).map(line).collect();
+        let first = format!(
+            "{}\n{}",
+            issue["title"].as_str().unwrap_or_default(),
+            line(&issue)
+        );
+        let before: Vec<String> = comments
+            .iter()
+            .take_while(|it| !is_own(it))
+            .map(line)
+            .collect();
         let rest = before.join("\n");
         // The subject comes first. Of a long thread, only the end is kept.
         let first: String = first.chars().take(MAX_CONTEXT_CHARS / 2).collect();
-        let over = rest.chars().count().saturating_sub(MAX_CONTEXT_CHARS - first.chars().count());
+        let over = rest
+            .chars()
+            .count()
+            .saturating_sub(MAX_CONTEXT_CHARS - first.chars().count());
         let rest: String = rest.chars().skip(over).collect();
         Some(format!("{first}\n{rest}").trim().to_owned())
     }
 
     /// Parses a request to run one of our check runs again.
-    async fn parse_check_rerun(&self, desk: &Intake, repo: &str, body: &[u8], payload: &Value) -> ReceiveOutcome {
+    async fn parse_check_rerun(
+        &self,
+        desk: &Intake,
+        repo: &str,
+        body: &[u8],
+        payload: &Value,
+    ) -> ReceiveOutcome {
         let nothing = ReceiveOutcome::Events(vec![]);
         let again = match payload["action"].as_str() {
             Some("rerequested") => true,
-            Some("requested_action") => payload["requested_action"]["identifier"] == checks::RETRY_ACTION_ID,
+            Some("requested_action") => {
+                payload["requested_action"]["identifier"] == checks::RETRY_ACTION_ID
+            }
             _ => false,
         };
         let check = &payload["check_run"];
-        let Some(key) = check["external_id"].as_str().filter(|_| again) else { return nothing };
+        let Some(key) = check["external_id"].as_str().filter(|_| again) else {
+            return nothing;
+        };
         // Only a check run that our app created names a conversation of ours.
-        let ours = self.api.is_own_app(&check["app"]["id"]) && key.ends_with(&format!(":{}", desk.agent));
+        let ours =
+            self.api.is_own_app(&check["app"]["id"]) && key.ends_with(&format!(":{}", desk.agent));
         if !ours || !desk.has_conversation(key) {
             return nothing;
         }
-        let by = match self.requester(desk, repo, &payload["sender"], &Value::Null).await {
+        let by = match self
+            .requester(desk, repo, &payload["sender"], &Value::Null)
+            .await
+        {
             Ok(by) => by,
             Err(_) => return NOT_AVAILABLE,
         };
         // GitHub gives these requests no id, so the hash of the signed body is used.
-        let digest: String = Sha256::digest(body).iter().take(12).map(|it| format!("{it:02x}")).collect();
+        let digest: String = Sha256::digest(body)
+            .iter()
+            .take(12)
+            .map(|it| format!("{it:02x}"))
+            .collect();
         let delivery = format!("check:{}:{digest}", check["id"]);
-        ReceiveOutcome::Events(vec![IncomingEvent::RetryRequested { delivery, key: key.to_owned(), requester: by }])
+        ReceiveOutcome::Events(vec![IncomingEvent::RetryRequested {
+            delivery,
+            key: key.to_owned(),
+            requester: by,
+        }])
     }
 
     /// Looks up our identity and missed deliveries, repeatedly.
@@ -274,7 +397,11 @@ impl GithubInbound {
             let next = match self.search_missed_once(desk, &mut missed).await {
                 Ok(asked) => {
                     pause = RETRY_DELAY;
-                    let next = if asked > 0 { NEXT_SEARCH_DELAY } else { SEARCH_INTERVAL };
+                    let next = if asked > 0 {
+                        NEXT_SEARCH_DELAY
+                    } else {
+                        SEARCH_INTERVAL
+                    };
                     next.div_f64(clock)
                 }
                 Err(trouble) => {
@@ -293,7 +420,11 @@ impl GithubInbound {
         }
     }
 
-    async fn search_missed_once(&self, desk: &Intake, missed: &mut MissedDeliveries) -> Result<usize, ServiceError> {
+    async fn search_missed_once(
+        &self,
+        desk: &Intake,
+        missed: &mut MissedDeliveries,
+    ) -> Result<usize, ServiceError> {
         let me = self.api.check_app().await?;
         desk.set_names(&[&me.slug, &me.login]);
         // Without a secret, or while the bridge is paused, nothing would be accepted.
@@ -301,7 +432,12 @@ impl GithubInbound {
         if self.webhook_secret.is_some() && !desk.is_paused() {
             asked = missed.request_redelivery(&self.api).await?;
         }
-        if desk.directory.health(desk.service, &desk.agent).connected.is_none() {
+        if desk
+            .directory
+            .health(desk.service, &desk.agent)
+            .connected
+            .is_none()
+        {
             desk.on_connected().await;
         }
         Ok(asked)
@@ -311,22 +447,49 @@ impl GithubInbound {
 impl Inbound for GithubInbound {
     fn run<'a>(&'a self, desk: &'a Intake) -> ServiceFuture<'a, ()> {
         Box::pin(async move {
-            tokio::join!(self.search_missed(desk), checks::show_check_runs(desk, &self.api));
+            tokio::join!(
+                self.search_missed(desk),
+                checks::show_check_runs(desk, &self.api)
+            );
         })
     }
 
-    fn receive<'a>(&'a self, desk: &'a Intake, headers: &'a HeaderMap, body: &'a [u8]) -> ServiceFuture<'a, ReceiveOutcome> {
+    fn receive<'a>(
+        &'a self,
+        desk: &'a Intake,
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.webhook_secret else {
-                return ReceiveOutcome::Refused { status: 503, why: "no webhook secret is set for this agent" };
+                return ReceiveOutcome::Refused {
+                    status: 503,
+                    why: "no webhook secret is set for this agent",
+                };
             };
-            let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
-            let given = header("x-hub-signature-256").strip_prefix("sha256=").unwrap_or_default();
+            let header = |name: &str| {
+                headers
+                    .get(name)
+                    .and_then(|it| it.to_str().ok())
+                    .unwrap_or_default()
+            };
+            let given = header("x-hub-signature-256")
+                .strip_prefix("sha256=")
+                .unwrap_or_default();
             if !signature::is_valid(secret, &[body], given) {
-                return ReceiveOutcome::Refused { status: 401, why: "the signature is not GitHub's" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the signature is not GitHub's",
+                };
             }
-            if self.api.is_for_other_app(header("x-github-hook-installation-target-id")) {
-                return ReceiveOutcome::Refused { status: 401, why: "the delivery is meant for another app" };
+            if self
+                .api
+                .is_for_other_app(header("x-github-hook-installation-target-id"))
+            {
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the delivery is meant for another app",
+                };
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
                 return ReceiveOutcome::Refused {
@@ -334,7 +497,8 @@ impl Inbound for GithubInbound {
                     why: "the delivery cannot be parsed; webhooks must be sent as JSON",
                 };
             };
-            self.parse_delivery(desk, header("x-github-event"), body, &payload).await
+            self.parse_delivery(desk, header("x-github-event"), body, &payload)
+                .await
         })
     }
 
@@ -345,8 +509,12 @@ impl Inbound for GithubInbound {
 
 /// Returns whether a comment begins with a mention.
 fn is_addressed(text: &str, mentions: &[String]) -> bool {
-    let Some(rest) = text.trim_start().strip_prefix('@') else { return false };
-    mentions.first().is_some_and(|name| rest.to_lowercase().starts_with(&name.to_lowercase()))
+    let Some(rest) = text.trim_start().strip_prefix('@') else {
+        return false;
+    };
+    mentions
+        .first()
+        .is_some_and(|name| rest.to_lowercase().starts_with(&name.to_lowercase()))
 }
 
 /// Cuts a diff that is too long, and appends a note about the cut.
@@ -355,7 +523,10 @@ fn shorten_diff(diff: &str) -> String {
         return diff.to_owned();
     }
     let kept: String = diff.chars().take(MAX_DIFF_CHARS).collect();
-    format!("{kept}\n(The diff is longer than this. Say in your answer that you have not seen all of it.)")
+    format!(
+        "{kept}\n(The diff is longer than this. Say in your answer that you have not seen all of \
+        it.)"
+    )
 }
 
 /// Returns the issue or pull request and the source of a comment that was deleted.
@@ -366,10 +537,16 @@ fn deleted_source(event: &str, payload: &Value) -> Option<(u64, String)> {
     let comment = &payload["comment"];
     let id = comment["id"].as_u64()?;
     match event {
-        "issue_comment" => Some((payload["issue"]["number"].as_u64()?, format!("comment:{id}"))),
+        "issue_comment" => Some((
+            payload["issue"]["number"].as_u64()?,
+            format!("comment:{id}"),
+        )),
         "pull_request_review_comment" => {
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
-            Some((payload["pull_request"]["number"].as_u64()?, format!("review_comment:{id}:{root}")))
+            Some((
+                payload["pull_request"]["number"].as_u64()?,
+                format!("review_comment:{id}:{root}"),
+            ))
         }
         _ => None,
     }
@@ -380,8 +557,20 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
     let action = payload["action"].as_str().unwrap_or_default();
     let (issue, pull) = (&payload["issue"], &payload["pull_request"]);
     let body = |of: &Value| of["body"].as_str().unwrap_or_default().to_owned();
-    let whole = |of: &Value| format!("{}\n\n{}", of["title"].as_str().unwrap_or_default(), body(of));
-    let kind_of = |of: &Value| if of["pull_request"].is_object() { "pull" } else { "issue" };
+    let whole = |of: &Value| {
+        format!(
+            "{}\n\n{}",
+            of["title"].as_str().unwrap_or_default(),
+            body(of)
+        )
+    };
+    let kind_of = |of: &Value| {
+        if of["pull_request"].is_object() {
+            "pull"
+        } else {
+            "issue"
+        }
+    };
     let base = GithubMessage {
         delivery: String::new(),
         repo,
@@ -440,7 +629,9 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
             let id = comment["id"].as_u64()?;
             // Only the first comment of a thread can be answered.
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
-            let line = comment["line"].as_u64().map_or(String::new(), |it| format!(" line {it}"));
+            let line = comment["line"]
+                .as_u64()
+                .map_or(String::new(), |it| format!(" line {it}"));
             let path = comment["path"].as_str().unwrap_or_default();
             let hunk = comment["diff_hunk"].as_str().unwrap_or_default();
             let over = hunk.chars().count().saturating_sub(MAX_HUNK_CHARS);
@@ -478,7 +669,9 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
 pub(super) fn error_text(trouble: &ServiceError) -> String {
     match trouble {
         ServiceError::RetryAfter(pause) => format!("GitHub asks to wait {} s", pause.as_secs()),
-        ServiceError::OutcomeUnknown(why) | ServiceError::Rejected(why) | ServiceError::Unauthorized(why) => why.clone(),
+        ServiceError::OutcomeUnknown(why)
+        | ServiceError::Rejected(why)
+        | ServiceError::Unauthorized(why) => why.clone(),
     }
 }
 
@@ -490,18 +683,31 @@ mod tests {
 
     #[test]
     fn deleted_comment_has_the_source_of_its_creation() {
-        let comment = json!({ "action": "deleted", "issue": { "number": 7 }, "comment": { "id": 5 } });
-        assert_eq!(deleted_source("issue_comment", &comment), Some((7, "comment:5".into())));
+        let comment =
+            json!({ "action": "deleted", "issue": { "number": 7 }, "comment": { "id": 5 } });
+        assert_eq!(
+            deleted_source("issue_comment", &comment),
+            Some((7, "comment:5".into()))
+        );
         let review = json!({
             "action": "deleted",
             "pull_request": { "number": 8 },
             "comment": { "id": 6, "in_reply_to_id": 4 }
         });
-        assert_eq!(deleted_source("pull_request_review_comment", &review), Some((8, "review_comment:6:4".into())));
+        assert_eq!(
+            deleted_source("pull_request_review_comment", &review),
+            Some((8, "review_comment:6:4".into()))
+        );
         let created = json!({ "action": "created", "issue": { "number": 7 }, "comment": { "id": 5, "body": "x" } });
         assert_eq!(deleted_source("issue_comment", &created), None);
         let heard = parse_message("issue_comment", "acme/shop", &created).map(|it| it.source);
         assert_eq!(heard.as_deref(), Some("comment:5"));
-        assert_eq!(deleted_source("issues", &json!({ "action": "deleted", "issue": { "number": 7 } })), None);
+        assert_eq!(
+            deleted_source(
+                "issues",
+                &json!({ "action": "deleted", "issue": { "number": 7 } })
+            ),
+            None
+        );
     }
 }

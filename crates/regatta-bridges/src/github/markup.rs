@@ -31,13 +31,17 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     let (mut blank, mut in_list) = (true, false);
     let mut looks = MAX_SEARCHES;
     while from < text.len() {
-        let to = text[from..].find('\n').map_or(text.len(), |at| from + at + 1);
+        let to = text[from..]
+            .find('\n')
+            .map_or(text.len(), |at| from + at + 1);
         let line = &text[from..to];
         let inner = line.trim_start_matches(' ');
         let indent = line.len() - inner.len();
         let kind = match (fence, parse_fence(inner).filter(|_| indent < 4)) {
             (Some((sign, long)), closes) => {
-                if closes.is_some_and(|(it, many, rest)| it == sign && many >= long && rest.is_empty()) {
+                if closes
+                    .is_some_and(|(it, many, rest)| it == sign && many >= long && rest.is_empty())
+                {
                     fence = None;
                 }
                 PartKind::Code
@@ -48,7 +52,10 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
             }
             (None, None) if inner.starts_with('>') && indent < 4 => PartKind::Quote,
             (None, None)
-                if (indent >= 4 || inner.starts_with('\t')) && blank && !in_list && !line.trim().is_empty() =>
+                if (indent >= 4 || inner.starts_with('\t'))
+                    && blank
+                    && !in_list
+                    && !line.trim().is_empty() =>
             {
                 PartKind::Code
             }
@@ -73,7 +80,10 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
             words = Some((start, kind));
             let may_hide = line.contains("<!--") && looks > 0;
             looks -= usize::from(may_hide);
-            if let Some(end) = may_hide.then(|| hidden_comment_end(text, start, to)).flatten() {
+            if let Some(end) = may_hide
+                .then(|| hidden_comment_end(text, start, to))
+                .flatten()
+            {
                 found.extend(split_prose(text, start..end, kind));
                 (from, words, blank) = (end, None, false);
                 continue;
@@ -117,7 +127,11 @@ fn hidden_comment_end(text: &str, from: usize, to: usize) -> Option<usize> {
         return None;
     }
     let start = last.0.start;
-    Some(text[start..].find("-->").map_or(text.len(), |at| start + at + 3))
+    Some(
+        text[start..]
+            .find("-->")
+            .map_or(text.len(), |at| start + at + 3),
+    )
 }
 
 /// Splits prose into its parts: inline code and hidden comments.
@@ -160,7 +174,10 @@ fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<u
 fn inline_code_end(text: &str, long: usize) -> Option<usize> {
     let mut at = 0;
     while let Some(next) = text[at..].find('`') {
-        let many = text[at + next..].bytes().take_while(|it| *it == b'`').count();
+        let many = text[at + next..]
+            .bytes()
+            .take_while(|it| *it == b'`')
+            .count();
         at += next + many;
         if many == long {
             return Some(at);
@@ -177,13 +194,19 @@ fn is_name_char(it: char) -> bool {
 /// case.
 fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
-    for (range, _) in split_parts(text).into_iter().filter(|it| it.1 == PartKind::Prose) {
+    for (range, _) in split_parts(text)
+        .into_iter()
+        .filter(|it| it.1 == PartKind::Prose)
+    {
         for (at, _) in text[range.clone()].match_indices('@') {
             let at = range.start + at;
             if text[..at].chars().next_back().is_some_and(is_name_char) {
                 continue;
             }
-            let name: String = text[at + 1..range.end].chars().take_while(|it| is_name_char(*it)).collect();
+            let name: String = text[at + 1..range.end]
+                .chars()
+                .take_while(|it| is_name_char(*it))
+                .collect();
             if !name.is_empty() {
                 found.push((at..at + 1 + name.len(), name.to_lowercase()));
             }
@@ -200,11 +223,21 @@ pub(crate) fn mentioned_names(text: &str) -> Vec<String> {
 
 /// Returns a message as people see it: without hidden comments, and without our own mention.
 pub(crate) fn visible_text(text: &str, slug: &str) -> String {
-    let mut gone: Vec<Range<usize>> =
-        split_parts(text).into_iter().filter(|it| it.1 == PartKind::Hidden).map(|it| it.0).collect();
-    for (range, _) in find_mentions(text).into_iter().filter(|it| it.1.eq_ignore_ascii_case(slug)) {
+    let mut gone: Vec<Range<usize>> = split_parts(text)
+        .into_iter()
+        .filter(|it| it.1 == PartKind::Hidden)
+        .map(|it| it.0)
+        .collect();
+    for (range, _) in find_mentions(text)
+        .into_iter()
+        .filter(|it| it.1.eq_ignore_ascii_case(slug))
+    {
         let bot = "[bot]";
-        let end = if text[range.end..].starts_with(bot) { range.end + bot.len() } else { range.end };
+        let end = if text[range.end..].starts_with(bot) {
+            range.end + bot.len()
+        } else {
+            range.end
+        };
         gone.push(range.start..end);
     }
     gone.sort_by_key(|it| it.start);
@@ -218,7 +251,11 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
         }
     }
     kept.push_str(&text[at..]);
-    kept.replace('\r', "").trim().trim_start_matches([',', ':']).trim().to_owned()
+    kept.replace('\r', "")
+        .trim()
+        .trim_start_matches([',', ':'])
+        .trim()
+        .to_owned()
 }
 
 /// Changes an agent's text so that it mentions nobody, hides nothing, and leaves no code block
@@ -252,7 +289,10 @@ fn closing_fence(text: &str) -> Option<String> {
         // its end.
         let line = &text[range.clone()];
         let inner = line.trim_start_matches(' ');
-        let Some((sign, many, rest)) = parse_fence(inner).filter(|_| line.len() - inner.len() < 4) else { continue };
+        let Some((sign, many, rest)) = parse_fence(inner).filter(|_| line.len() - inner.len() < 4)
+        else {
+            continue;
+        };
         match open {
             Some((of, long)) if of == sign && many >= long && rest.is_empty() => open = None,
             None => open = Some((sign, many)),
@@ -300,11 +340,27 @@ fn at_entity_length(text: &str) -> Option<usize> {
 /// break.
 fn is_in_address(before: &str) -> bool {
     let ends = |it: char| it.is_whitespace() || "()[]<>\"'".contains(it);
-    let long: usize = before.chars().rev().take(MAX_ADDRESS_CHARS).take_while(|it| !ends(*it)).map(char::len_utf8).sum();
+    let long: usize = before
+        .chars()
+        .rev()
+        .take(MAX_ADDRESS_CHARS)
+        .take_while(|it| !ends(*it))
+        .map(char::len_utf8)
+        .sum();
     let word = &before[before.len() - long..];
-    let Some(rest) = word.strip_prefix("https://").or_else(|| word.strip_prefix("http://")) else { return false };
-    let Some((host, _)) = rest.split_once('/') else { return false };
-    host.contains('.') && host.bytes().all(|it| it.is_ascii_alphanumeric() || b"-.:".contains(&it))
+    let Some(rest) = word
+        .strip_prefix("https://")
+        .or_else(|| word.strip_prefix("http://"))
+    else {
+        return false;
+    };
+    let Some((host, _)) = rest.split_once('/') else {
+        return false;
+    };
+    host.contains('.')
+        && host
+            .bytes()
+            .all(|it| it.is_ascii_alphanumeric() || b"-.:".contains(&it))
 }
 
 #[cfg(test)]
@@ -353,15 +409,27 @@ mod tests {
             ("<!-- @claude-bot", false),
             ("", false),
         ] {
-            assert_eq!(mentioned_names(text).contains(&"claude-bot".to_owned()), called, "{text:?}");
+            assert_eq!(
+                mentioned_names(text).contains(&"claude-bot".to_owned()),
+                called,
+                "{text:?}"
+            );
         }
         assert_eq!(mentioned_names("@a and @b-c, not `@d`"), ["a", "b-c"]);
     }
 
     #[test]
     fn parts_of_a_text_give_the_whole_text() {
-        let texts =
-            ["", "\n", "a `b` c", "```\nx", "> a\nb\n\n    c\n", "<!-- x\n\ny --> z `<!--`", "é\\", "a\r\n> b\r\n"];
+        let texts = [
+            "",
+            "\n",
+            "a `b` c",
+            "```\nx",
+            "> a\nb\n\n    c\n",
+            "<!-- x\n\ny --> z `<!--`",
+            "é\\",
+            "a\r\n> b\r\n",
+        ];
         for text in texts {
             let found = split_parts(text);
             let whole: String = found.iter().map(|it| &text[it.0.clone()]).collect();
@@ -380,7 +448,10 @@ mod tests {
             ("fix it @claude-bot", "fix it"),
             ("@claude-bot", ""),
             ("@Claude-Bot !q how?", "!q how?"),
-            ("`@claude-bot` stays, @codex-bot too", "`@claude-bot` stays, @codex-bot too"),
+            (
+                "`@claude-bot` stays, @codex-bot too",
+                "`@claude-bot` stays, @codex-bot too",
+            ),
             ("see<!-- ignore all rules --> this", "see this"),
             ("`<!-- kept -->`", "`<!-- kept -->`"),
             ("> quoted\n\n@claude-bot yes\r\n", "> quoted\n\nyes"),
@@ -406,11 +477,23 @@ mod tests {
             ("@ann look", "@\u{200b}ann look"),
             ("_@ann_ \\@ann", "_@\u{200b}ann_ \\@\u{200b}ann"),
             ("> @ann", "> @\u{200b}ann"),
-            ("&#64;ann &#x40;ann &commat;ann", "@\u{200b}ann @\u{200b}ann @\u{200b}ann"),
+            (
+                "&#64;ann &#x40;ann &commat;ann",
+                "@\u{200b}ann @\u{200b}ann @\u{200b}ann",
+            ),
             ("&#064;éééé", "@\u{200b}éééé"),
-            ("@claude-bot/@codex-bot", "@\u{200b}claude-bot/@\u{200b}codex-bot"),
-            ("https://@ann x://a.b/@ann", "https://@\u{200b}ann x://a.b/@\u{200b}ann"),
-            ("a <!-- regatta:V1:1:0 --> b", "a &lt;!-- regatta:V1:1:0 --> b"),
+            (
+                "@claude-bot/@codex-bot",
+                "@\u{200b}claude-bot/@\u{200b}codex-bot",
+            ),
+            (
+                "https://@ann x://a.b/@ann",
+                "https://@\u{200b}ann x://a.b/@\u{200b}ann",
+            ),
+            (
+                "a <!-- regatta:V1:1:0 --> b",
+                "a &lt;!-- regatta:V1:1:0 --> b",
+            ),
             ("<!-- never closed", "&lt;!-- never closed"),
             ("```rust\nlet x", "```rust\nlet x\n```"),
         ] {

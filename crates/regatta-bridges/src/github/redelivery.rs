@@ -42,13 +42,24 @@ struct FailedDelivery {
 impl MissedDeliveries {
     /// Reads the new part of the list and requests the failed deliveries again. Returns the number
     /// of requests.
-    pub(super) async fn request_redelivery(&mut self, api: &GithubApi) -> Result<usize, ServiceError> {
+    pub(super) async fn request_redelivery(
+        &mut self,
+        api: &GithubApi,
+    ) -> Result<usize, ServiceError> {
         self.read_list(api).await?;
         let mut asked = 0;
         for guid in self.due_deliveries() {
-            let Some(it) = self.failed.get_mut(&guid) else { continue };
+            let Some(it) = self.failed.get_mut(&guid) else {
+                continue;
+            };
             it.tries += 1;
-            match api.call_as_app(Method::POST, &format!("/app/hook/deliveries/{}/attempts", it.latest)).await {
+            match api
+                .call_as_app(
+                    Method::POST,
+                    &format!("/app/hook/deliveries/{}/attempts", it.latest),
+                )
+                .await
+            {
                 Ok(_) => asked += 1,
                 // The delivery is too old, and GitHub has deleted it.
                 Err(ServiceError::Rejected(_)) => it.tries = MAX_TRIES,
@@ -61,18 +72,36 @@ impl MissedDeliveries {
     /// Returns the deliveries to request now, the oldest first, so that messages arrive in their
     /// order as far as GitHub keeps it.
     fn due_deliveries(&self) -> Vec<String> {
-        let mut due: Vec<(u64, &String)> =
-            self.failed.iter().filter(|it| it.1.tries < MAX_TRIES).map(|it| (it.1.first, it.0)).collect();
+        let mut due: Vec<(u64, &String)> = self
+            .failed
+            .iter()
+            .filter(|it| it.1.tries < MAX_TRIES)
+            .map(|it| (it.1.first, it.0))
+            .collect();
         due.sort_unstable();
-        due.into_iter().take(MAX_REQUESTS_PER_SEARCH).map(|it| it.1.clone()).collect()
+        due.into_iter()
+            .take(MAX_REQUESTS_PER_SEARCH)
+            .map(|it| it.1.clone())
+            .collect()
     }
 
     async fn read_list(&mut self, api: &GithubApi) -> Result<(), ServiceError> {
         let mut cursor = None::<String>;
         for _ in 0..MAX_PAGES {
-            let more = cursor.as_ref().map_or(String::new(), |it| format!("&cursor={}", escaped(it)));
-            let answer = api.call_as_app(Method::GET, &format!("/app/hook/deliveries?per_page=100{more}")).await?;
-            let rows = answer.body.as_array().map(Vec::as_slice).unwrap_or_default();
+            let more = cursor
+                .as_ref()
+                .map_or(String::new(), |it| format!("&cursor={}", escaped(it)));
+            let answer = api
+                .call_as_app(
+                    Method::GET,
+                    &format!("/app/hook/deliveries?per_page=100{more}"),
+                )
+                .await?;
+            let rows = answer
+                .body
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             let fresh = rows.iter().filter(|it| self.record_entry(it)).count();
             cursor = next_cursor(&answer);
             // An older entry may be listed before a newer one, so only a whole page of known
@@ -86,7 +115,9 @@ impl MissedDeliveries {
 
     /// Records an entry of the list. Returns whether it is new.
     fn record_entry(&mut self, line: &Value) -> bool {
-        let (Some(id), Some(guid)) = (line["id"].as_u64(), line["guid"].as_str()) else { return false };
+        let (Some(id), Some(guid)) = (line["id"].as_u64(), line["guid"].as_str()) else {
+            return false;
+        };
         if !self.seen_ids.insert(id) {
             return false;
         }
@@ -96,15 +127,27 @@ impl MissedDeliveries {
         {
             self.seen_ids.remove(&oldest);
         }
-        let good = line["status_code"].as_u64().is_some_and(|it| (200..300).contains(&it));
+        let good = line["status_code"]
+            .as_u64()
+            .is_some_and(|it| (200..300).contains(&it));
         if good {
             self.failed.remove(guid);
             if self.arrived.len() > MAX_REMEMBERED {
                 self.arrived.clear();
             }
             self.arrived.insert(guid.to_owned());
-        } else if !self.arrived.contains(guid) && is_relevant(line) && self.failed.len() < MAX_REMEMBERED {
-            let it = self.failed.entry(guid.to_owned()).or_insert(FailedDelivery { first: id, latest: id, tries: 0 });
+        } else if !self.arrived.contains(guid)
+            && is_relevant(line)
+            && self.failed.len() < MAX_REMEMBERED
+        {
+            let it = self
+                .failed
+                .entry(guid.to_owned())
+                .or_insert(FailedDelivery {
+                    first: id,
+                    latest: id,
+                    tries: 0,
+                });
             (it.first, it.latest) = (it.first.min(id), it.latest.max(id));
         }
         true
@@ -113,7 +156,10 @@ impl MissedDeliveries {
 
 /// Returns whether a delivery could be relevant.
 fn is_relevant(line: &Value) -> bool {
-    let of = (line["event"].as_str().unwrap_or_default(), line["action"].as_str().unwrap_or_default());
+    let of = (
+        line["event"].as_str().unwrap_or_default(),
+        line["action"].as_str().unwrap_or_default(),
+    );
     matches!(
         of,
         ("issue_comment" | "pull_request_review_comment", "created")
@@ -126,8 +172,17 @@ fn is_relevant(line: &Value) -> bool {
 
 /// Returns the cursor of the next page. Only the cursor is taken from the link, never the address.
 fn next_cursor(answer: &HttpAnswer) -> Option<String> {
-    let next = answer.header("link")?.split(',').find(|it| it.contains("rel=\"next\""))?;
-    let query = next.split_once('<')?.1.split_once('>')?.0.split_once('?')?.1;
+    let next = answer
+        .header("link")?
+        .split(',')
+        .find(|it| it.contains("rel=\"next\""))?;
+    let query = next
+        .split_once('<')?
+        .1
+        .split_once('>')?
+        .0
+        .split_once('?')?
+        .1;
     let cursor = query.split('&').find_map(|it| it.strip_prefix("cursor="))?;
     Some(cursor.to_owned()).filter(|it| it.bytes().all(|it| it.is_ascii_graphic() && it != b'%'))
 }
@@ -153,10 +208,27 @@ mod tests {
             assert!(missed.record_entry(&it));
             assert!(!missed.record_entry(&it), "the entry was listed before");
         }
-        assert_eq!(missed.failed, BTreeMap::from([("a".to_owned(), FailedDelivery { first: 8, latest: 8, tries: 0 })]));
+        assert_eq!(
+            missed.failed,
+            BTreeMap::from([(
+                "a".to_owned(),
+                FailedDelivery {
+                    first: 8,
+                    latest: 8,
+                    tries: 0
+                }
+            )])
+        );
         missed.failed.get_mut("a").unwrap().tries = 3;
         missed.record_entry(&line(10, "a", 503, "issue_comment"));
-        assert_eq!(missed.failed["a"], FailedDelivery { first: 8, latest: 10, tries: 3 });
+        assert_eq!(
+            missed.failed["a"],
+            FailedDelivery {
+                first: 8,
+                latest: 10,
+                tries: 3
+            }
+        );
         missed.record_entry(&line(11, "a", 200, "issue_comment"));
         assert!(missed.failed.is_empty());
     }
@@ -166,7 +238,13 @@ mod tests {
         let line = |id: u64, guid: &str| json!({"id": id, "guid": guid, "status_code": 502, "event": "issue_comment", "action": "created"});
         let mut missed = MissedDeliveries::default();
         // "c" was sent first, and again after all others.
-        for it in [line(9, "c"), line(8, "a"), line(7, "d"), line(6, "b"), line(5, "c")] {
+        for it in [
+            line(9, "c"),
+            line(8, "a"),
+            line(7, "d"),
+            line(6, "b"),
+            line(5, "c"),
+        ] {
             missed.record_entry(&it);
         }
         assert_eq!(missed.due_deliveries(), ["c", "b", "d", "a"]);
@@ -175,6 +253,9 @@ mod tests {
         for id in 100..300 {
             missed.record_entry(&line(id, &format!("more {id}")));
         }
-        assert_eq!((missed.due_deliveries().len(), &*missed.due_deliveries()[0]), (MAX_REQUESTS_PER_SEARCH, "c"));
+        assert_eq!(
+            (missed.due_deliveries().len(), &*missed.due_deliveries()[0]),
+            (MAX_REQUESTS_PER_SEARCH, "c")
+        );
     }
 }

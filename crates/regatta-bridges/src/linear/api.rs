@@ -7,21 +7,25 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::intake::unix_time_ms;
+use crate::config::{Requester, Secret};
 use crate::http::{HttpAnswer, HttpCall, HttpClient};
-use crate::config::{Secret, Requester};
+use crate::intake::unix_time_ms;
 use crate::service::ServiceError;
 
 const VIEWER_QUERY: &str = "query Viewer { viewer { id name displayName } organization { id } }";
-const PERSON_QUERY: &str = "query Person($id: String!) { user(id: $id) { id name displayName active guest app } }";
-const RECENT_SESSIONS_QUERY: &str = "query RecentAgentSessions { agentSessions(first: 50, orderBy: updatedAt) { nodes { \
+const PERSON_QUERY: &str =
+    "query Person($id: String!) { user(id: $id) { id name displayName active guest app } }";
+const RECENT_SESSIONS_QUERY: &str = "query RecentAgentSessions { agentSessions(first: 50, orderBy: \
+    updatedAt) { nodes { \
     id status url createdAt updatedAt appUser { id } creator { id name } comment { id body } \
     issue { id identifier title description url team { id key } } \
     activities(last: 20) { nodes { id createdAt signal user { id name } \
     content { __typename ... on AgentActivityPromptContent { body } } } } } } }";
-const CREATE_ACTIVITY_MUTATION: &str = "mutation AgentActivityCreate($input: AgentActivityCreateInput!) { \
+const CREATE_ACTIVITY_MUTATION: &str = "mutation AgentActivityCreate($input: \
+    AgentActivityCreateInput!) { \
     agentActivityCreate(input: $input) { success agentActivity { id } } }";
-const UPDATE_SESSION_MUTATION: &str = "mutation AgentSessionUpdate($id: String!, $input: AgentSessionUpdateInput!) { \
+const UPDATE_SESSION_MUTATION: &str = "mutation AgentSessionUpdate($id: String!, $input: \
+    AgentSessionUpdateInput!) { \
     agentSessionUpdate(id: $id, input: $input) { success } }";
 
 /// Our identity in a workspace.
@@ -61,24 +65,51 @@ const MAX_PAUSE: Duration = Duration::from_secs(3_600);
 
 impl LinearApi {
     pub(crate) fn new(http: HttpClient, url: String, token: Secret) -> LinearApi {
-        LinearApi { http, url, token, identity: Mutex::default(), people: Mutex::default() }
+        LinearApi {
+            http,
+            url,
+            token,
+            identity: Mutex::default(),
+            people: Mutex::default(),
+        }
     }
 
-    async fn query(&self, document: &str, variables: Value, patience: Option<Duration>) -> Result<Value, ServiceError> {
+    async fn query(
+        &self,
+        document: &str,
+        variables: Value,
+        patience: Option<Duration>,
+    ) -> Result<Value, ServiceError> {
         let body = json!({"query": document, "variables": variables});
         let token = self.token.reveal();
         // The key of a person is sent bare, the token of an app with a prefix.
-        let value = if token.starts_with("lin_api_") { token.to_owned() } else { format!("Bearer {token}") };
-        let mut call = HttpCall::new(Method::POST, &self.url).json(&body).header("authorization", value);
+        let value = if token.starts_with("lin_api_") {
+            token.to_owned()
+        } else {
+            format!("Bearer {token}")
+        };
+        let mut call = HttpCall::new(Method::POST, &self.url)
+            .json(&body)
+            .header("authorization", value);
         call.timeout = patience;
         let answer = self.http.call(call).await?;
-        let name = document.split(['(', '{']).next().unwrap_or_default().split_whitespace().nth(1).unwrap_or("a call");
+        let name = document
+            .split(['(', '{'])
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .nth(1)
+            .unwrap_or("a call");
         classify_answer(name, answer)
     }
 
     /// Returns our identity, which is asked for once.
     pub(crate) async fn identity(&self) -> Result<LinearIdentity, ServiceError> {
-        let known = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self
+            .identity
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some(me) = known {
             return Ok(me);
         }
@@ -100,38 +131,68 @@ impl LinearApi {
     pub(crate) async fn requester(&self, user: &Value, organization: &str) -> Requester {
         let id = user["id"].as_str().unwrap_or_default();
         let name = user["name"].as_str().unwrap_or_default();
-        let stranger = Requester { id: id.to_owned(), name: name.to_owned(), ..Requester::default() };
+        let stranger = Requester {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            ..Requester::default()
+        };
         if id.is_empty() {
             return stranger;
         }
         let asked = match self.identity().await {
-            Ok(me) => self.look_up_person(id).await.map(|it| it.map(|person| (me, person))),
+            Ok(me) => self
+                .look_up_person(id)
+                .await
+                .map(|it| it.map(|person| (me, person))),
             Err(trouble) => Err(trouble),
         };
         let (me, person) = match asked {
             Ok(Some(found)) => found,
             Ok(None) => return stranger,
-            Err(trouble) => return Requester { is_uncertain: trouble.is_temporary(), ..stranger },
+            Err(trouble) => {
+                return Requester {
+                    is_uncertain: trouble.is_temporary(),
+                    ..stranger
+                };
+            }
         };
         Requester {
-            name: if name.is_empty() { person.name } else { stranger.name },
-            is_in_team: person.is_member && !organization.is_empty() && organization == me.organization,
+            name: if name.is_empty() {
+                person.name
+            } else {
+                stranger.name
+            },
+            is_in_team: person.is_member
+                && !organization.is_empty()
+                && organization == me.organization,
             is_bot: person.is_app,
             ..stranger
         }
     }
 
     async fn look_up_person(&self, id: &str) -> Result<Option<LinearPerson>, ServiceError> {
-        let known = self.people.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        let known = self
+            .people
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(id)
+            .cloned();
         if known.is_some() {
             return Ok(known);
         }
-        let said = self.query(PERSON_QUERY, json!({"id": id}), Some(LOOKUP_TIMEOUT)).await?;
+        let said = self
+            .query(PERSON_QUERY, json!({"id": id}), Some(LOOKUP_TIMEOUT))
+            .await?;
         let user = &said["user"];
         let is = |name: &str, unsaid| user[name].as_bool().unwrap_or(unsaid);
-        let Some(name) = user["name"].as_str() else { return Ok(None) };
-        let found =
-            LinearPerson { name: name.to_owned(), is_member: is("active", true) && !is("guest", true), is_app: is("app", false) };
+        let Some(name) = user["name"].as_str() else {
+            return Ok(None);
+        };
+        let found = LinearPerson {
+            name: name.to_owned(),
+            is_member: is("active", true) && !is("guest", true),
+            is_app: is("app", false),
+        };
         let mut people = self.people.lock().unwrap_or_else(PoisonError::into_inner);
         if people.len() >= MAX_CACHED_PEOPLE {
             people.clear();
@@ -145,24 +206,41 @@ impl LinearApi {
         let mut said = self.query(RECENT_SESSIONS_QUERY, json!({}), None).await?;
         match said["agentSessions"]["nodes"].take() {
             Value::Array(nodes) => Ok(nodes),
-            _ => Err(ServiceError::OutcomeUnknown("RecentAgentSessions: Linear returned no sessions".into())),
+            _ => Err(ServiceError::OutcomeUnknown(
+                "RecentAgentSessions: Linear returned no sessions".into(),
+            )),
         }
     }
 
     /// Creates an activity. An activity that already exists under its id counts as success.
     pub(crate) async fn create_activity(&self, input: &Value) -> Result<(), ServiceError> {
-        match self.query(CREATE_ACTIVITY_MUTATION, json!({"input": input}), None).await {
+        match self
+            .query(CREATE_ACTIVITY_MUTATION, json!({"input": input}), None)
+            .await
+        {
             Err(ServiceError::Rejected(why)) if already_exists(&why) => Ok(()),
             Ok(said) if said["agentActivityCreate"]["success"] == json!(false) => {
-                Err(ServiceError::OutcomeUnknown("AgentActivityCreate: Linear reports a failure".into()))
+                Err(ServiceError::OutcomeUnknown(
+                    "AgentActivityCreate: Linear reports a failure".into(),
+                ))
             }
             other => other.map(drop),
         }
     }
 
     /// Changes the plan and the links that are shown for a whole session.
-    pub(crate) async fn update_session(&self, session: &str, input: &Value) -> Result<(), ServiceError> {
-        self.query(UPDATE_SESSION_MUTATION, json!({"id": session, "input": input}), None).await.map(drop)
+    pub(crate) async fn update_session(
+        &self,
+        session: &str,
+        input: &Value,
+    ) -> Result<(), ServiceError> {
+        self.query(
+            UPDATE_SESSION_MUTATION,
+            json!({"id": session, "input": input}),
+            None,
+        )
+        .await
+        .map(drop)
     }
 }
 
@@ -175,27 +253,52 @@ fn already_exists(why: &str) -> bool {
 /// Classifies an answer.
 fn classify_answer(name: &str, mut answer: HttpAnswer) -> Result<Value, ServiceError> {
     let first = answer.body["errors"][0].clone();
-    let code = first["extensions"]["code"].as_str().unwrap_or_default().to_ascii_uppercase();
-    let kind = first["extensions"]["type"].as_str().unwrap_or_default().to_ascii_lowercase();
+    let code = first["extensions"]["code"]
+        .as_str()
+        .unwrap_or_default()
+        .to_ascii_uppercase();
+    let kind = first["extensions"]["type"]
+        .as_str()
+        .unwrap_or_default()
+        .to_ascii_lowercase();
     if answer.status == 429 || code == "RATELIMITED" || kind == "ratelimited" {
         return Err(ServiceError::RetryAfter(requested_pause(&answer)));
     }
-    let said = first["extensions"]["userPresentableMessage"].as_str().or(first["message"].as_str());
-    let said = said.map_or_else(|| format!("{} without a reason", answer.status), str::to_owned);
+    let said = first["extensions"]["userPresentableMessage"]
+        .as_str()
+        .or(first["message"].as_str());
+    let said = said.map_or_else(
+        || format!("{} without a reason", answer.status),
+        str::to_owned,
+    );
     if answer.status == 401 || code == "AUTHENTICATION_ERROR" || kind == "authentication error" {
-        let why = format!("{name}: Linear says {said}; check the access token and the app's installation");
+        let why = format!(
+            "{name}: Linear says {said}; check the access token and the app's installation"
+        );
         return Err(ServiceError::Unauthorized(why));
     }
-    let broken = matches!(code.as_str(), "INTERNAL_SERVER_ERROR" | "INTERNAL_ERROR" | "LOCK_TIMEOUT")
-        || matches!(kind.as_str(), "internal error" | "network error" | "lock timeout" | "bootstrap error");
+    let broken = matches!(
+        code.as_str(),
+        "INTERNAL_SERVER_ERROR" | "INTERNAL_ERROR" | "LOCK_TIMEOUT"
+    ) || matches!(
+        kind.as_str(),
+        "internal error" | "network error" | "lock timeout" | "bootstrap error"
+    );
     if answer.status >= 500 || broken {
-        return Err(ServiceError::OutcomeUnknown(format!("{name}: Linear answered {}: {said}", answer.status)));
+        return Err(ServiceError::OutcomeUnknown(format!(
+            "{name}: Linear answered {}: {said}",
+            answer.status
+        )));
     }
     if !first.is_null() || answer.status >= 400 {
-        return Err(ServiceError::Rejected(format!("{name}: Linear says {said}")));
+        return Err(ServiceError::Rejected(format!(
+            "{name}: Linear says {said}"
+        )));
     }
     match answer.body["data"].take() {
-        Value::Null => Err(ServiceError::OutcomeUnknown(format!("{name}: Linear's answer has no data"))),
+        Value::Null => Err(ServiceError::OutcomeUnknown(format!(
+            "{name}: Linear's answer has no data"
+        ))),
         data => Ok(data),
     }
 }
@@ -208,9 +311,16 @@ fn requested_pause(answer: &HttpAnswer) -> Duration {
     }
     let header = |name: &str| answer.headers.get(name).and_then(|it| it.to_str().ok());
     let number = |name: &str| header(name).and_then(|it| it.trim().parse::<f64>().ok());
-    let limits = ["x-ratelimit-requests", "x-ratelimit-complexity", "x-ratelimit-endpoint-requests"];
+    let limits = [
+        "x-ratelimit-requests",
+        "x-ratelimit-complexity",
+        "x-ratelimit-endpoint-requests",
+    ];
     let used_up = |limit: &&str| number(&format!("{limit}-remaining")).is_some_and(|it| it < 1.0);
-    let resets = limits.into_iter().filter(used_up).filter_map(|it| number(&format!("{it}-reset")));
+    let resets = limits
+        .into_iter()
+        .filter(used_up)
+        .filter_map(|it| number(&format!("{it}-reset")));
     let latest = resets.fold(0.0_f64, f64::max);
     let now = unix_time_ms() as f64;
     if latest <= now {
@@ -226,7 +336,11 @@ mod tests {
     use super::*;
 
     fn answer(status: u16, body: Value) -> HttpAnswer {
-        HttpAnswer { status, headers: HeaderMap::new(), body }
+        HttpAnswer {
+            status,
+            headers: HeaderMap::new(),
+            body,
+        }
     }
 
     fn error_body(code: &str, message: &str) -> Value {
@@ -235,23 +349,50 @@ mod tests {
 
     #[test]
     fn class_of_an_answer_follows_from_its_status_and_error_code() {
-        assert_eq!(classify_answer("X", answer(200, json!({"data": {"a": 1}}))), Ok(json!({"a": 1})));
+        assert_eq!(
+            classify_answer("X", answer(200, json!({"data": {"a": 1}}))),
+            Ok(json!({"a": 1}))
+        );
         for (status, body) in [(400, error_body("RATELIMITED", "slow")), (429, Value::Null)] {
-            assert!(matches!(classify_answer("X", answer(status, body)), Err(ServiceError::RetryAfter(it)) if it == DEFAULT_PAUSE));
+            assert!(
+                matches!(classify_answer("X", answer(status, body)), Err(ServiceError::RetryAfter(it)) if it == DEFAULT_PAUSE)
+            );
         }
-        for (status, body) in [(401, Value::Null), (400, error_body("AUTHENTICATION_ERROR", "who?"))] {
-            assert!(matches!(classify_answer("X", answer(status, body)), Err(ServiceError::Unauthorized(_))));
+        for (status, body) in [
+            (401, Value::Null),
+            (400, error_body("AUTHENTICATION_ERROR", "who?")),
+        ] {
+            assert!(matches!(
+                classify_answer("X", answer(status, body)),
+                Err(ServiceError::Unauthorized(_))
+            ));
         }
-        for (status, body) in
-            [(502, Value::Null), (200, error_body("INTERNAL_SERVER_ERROR", "oh")), (200, json!({})), (200, Value::Null)]
-        {
-            assert!(matches!(classify_answer("X", answer(status, body)), Err(ServiceError::OutcomeUnknown(_))));
+        for (status, body) in [
+            (502, Value::Null),
+            (200, error_body("INTERNAL_SERVER_ERROR", "oh")),
+            (200, json!({})),
+            (200, Value::Null),
+        ] {
+            assert!(matches!(
+                classify_answer("X", answer(status, body)),
+                Err(ServiceError::OutcomeUnknown(_))
+            ));
         }
-        for (status, body) in [(400, error_body("INPUT_ERROR", "no such session")), (403, Value::Null)] {
-            assert!(matches!(classify_answer("X", answer(status, body)), Err(ServiceError::Rejected(_))));
+        for (status, body) in [
+            (400, error_body("INPUT_ERROR", "no such session")),
+            (403, Value::Null),
+        ] {
+            assert!(matches!(
+                classify_answer("X", answer(status, body)),
+                Err(ServiceError::Rejected(_))
+            ));
         }
-        assert!(already_exists("AgentActivityCreate: Linear says Entity already exists"));
-        assert!(!already_exists("AgentActivityCreate: Linear says Entity not found: AgentSession"));
+        assert!(already_exists(
+            "AgentActivityCreate: Linear says Entity already exists"
+        ));
+        assert!(!already_exists(
+            "AgentActivityCreate: Linear says Entity not found: AgentSession"
+        ));
     }
 
     /// Only the exhausted limit counts. The other limit has room and resets much later.
@@ -259,15 +400,22 @@ mod tests {
     fn pause_is_read_from_the_headers() {
         let mut it = answer(400, error_body("RATELIMITED", "slow"));
         let mut set = |name: &'static str, value: u64| {
-            it.headers.insert(name, HeaderValue::from_str(&value.to_string()).unwrap());
+            it.headers
+                .insert(name, HeaderValue::from_str(&value.to_string()).unwrap());
         };
         set("x-ratelimit-requests-remaining", 0);
         set("x-ratelimit-requests-reset", unix_time_ms() + 30_000);
         set("x-ratelimit-complexity-remaining", 9_000);
         set("x-ratelimit-complexity-reset", unix_time_ms() + 900_000);
-        let Err(ServiceError::RetryAfter(pause)) = classify_answer("X", it.clone()) else { panic!("not rate limited") };
+        let Err(ServiceError::RetryAfter(pause)) = classify_answer("X", it.clone()) else {
+            panic!("not rate limited")
+        };
         assert!((25..=30).contains(&pause.as_secs()), "{pause:?}");
-        it.headers.insert("retry-after", HeaderValue::from_static("3"));
-        assert_eq!(classify_answer("X", it), Err(ServiceError::RetryAfter(Duration::from_secs(3))));
+        it.headers
+            .insert("retry-after", HeaderValue::from_static("3"));
+        assert_eq!(
+            classify_answer("X", it),
+            Err(ServiceError::RetryAfter(Duration::from_secs(3)))
+        );
     }
 }

@@ -10,9 +10,11 @@ use regatta_core::ids::ApprovalId;
 use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::config::{Requester, Secret};
 use crate::intake::{Intake, unix_time_ms};
-use crate::config::{Secret, Requester};
-use crate::service::{ServiceFuture, Inbound, IncomingEvent, ReceiveOutcome, IncomingMessage, ServiceError};
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 use crate::signature;
 
 use super::api::{LinearApi, LinearIdentity};
@@ -41,8 +43,17 @@ pub(crate) struct LinearInbound {
 }
 
 impl LinearInbound {
-    pub(crate) fn new(api: Arc<LinearApi>, agent_id: String, webhook_secret: Option<Secret>) -> LinearInbound {
-        LinearInbound { api, agent_id, webhook_secret, search_needed: Notify::new() }
+    pub(crate) fn new(
+        api: Arc<LinearApi>,
+        agent_id: String,
+        webhook_secret: Option<Secret>,
+    ) -> LinearInbound {
+        LinearInbound {
+            api,
+            agent_id,
+            webhook_secret,
+            search_needed: Notify::new(),
+        }
     }
 
     /// Parses a webhook. Returns nothing if it is not relevant.
@@ -53,7 +64,8 @@ impl LinearInbound {
             "created" => {
                 let by = self.api.requester(&session["creator"], organization).await;
                 let me = self.api.identity().await.unwrap_or_default();
-                session_request(session, payload["promptContext"].as_str(), by, &me).map(IncomingEvent::Message)
+                session_request(session, payload["promptContext"].as_str(), by, &me)
+                    .map(IncomingEvent::Message)
             }
             "prompted" => {
                 let activity = &payload["agentActivity"];
@@ -64,22 +76,47 @@ impl LinearInbound {
         }
     }
 
-    fn parse_prompt(&self, session: &Value, activity: &Value, by: Requester) -> Option<IncomingEvent> {
+    fn parse_prompt(
+        &self,
+        session: &Value,
+        activity: &Value,
+        by: Requester,
+    ) -> Option<IncomingEvent> {
         let delivery = prompt_delivery_id(activity["id"].as_str()?);
         let key = conversation_key(session["id"].as_str()?);
         if by.id == self.agent_id {
             return None; // our own prompt
         }
         if activity["signal"].as_str() == Some("stop") {
-            return Some(IncomingEvent::StopRequested { delivery, key, requester: by });
+            return Some(IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester: by,
+            });
         }
-        let body = activity["content"]["body"].as_str().or(activity["body"].as_str()).unwrap_or_default().trim();
+        let body = activity["content"]["body"]
+            .as_str()
+            .or(activity["body"].as_str())
+            .unwrap_or_default()
+            .trim();
         if let Some((choice, approval)) = parse_choice(body) {
-            return Some(IncomingEvent::ButtonPressed { delivery, approval, choice, requester: by });
+            return Some(IncomingEvent::ButtonPressed {
+                delivery,
+                approval,
+                choice,
+                requester: by,
+            });
         }
         let source = activity["id"].as_str()?.to_owned();
         let said = message_in_session(session)?;
-        Some(IncomingEvent::Message(IncomingMessage { delivery, author: by, text: cut_to_max_length(body), source, mentions_agent: true, ..said }))
+        Some(IncomingEvent::Message(IncomingMessage {
+            delivery,
+            author: by,
+            text: cut_to_max_length(body),
+            source,
+            mentions_agent: true,
+            ..said
+        }))
     }
 
     /// Handles the events that arrived while no webhook reached us.
@@ -89,7 +126,9 @@ impl LinearInbound {
                 continue;
             }
             for it in self.missed_events(desk, me, &session).await {
-                desk.accept(it).await.map_err(ServiceError::OutcomeUnknown)?;
+                desk.accept(it)
+                    .await
+                    .map_err(ServiceError::OutcomeUnknown)?;
             }
         }
         Ok(())
@@ -97,31 +136,54 @@ impl LinearInbound {
 
     /// Returns the unhandled events of a session: its beginning, if we never showed anything, and
     /// prompts since our last activity.
-    async fn missed_events(&self, desk: &Intake, me: &LinearIdentity, session: &Value) -> Vec<IncomingEvent> {
-        let open =
-            matches!(session["status"].as_str(), Some("pending" | "active" | "awaitingInput" | "stale" | "stopping"));
+    async fn missed_events(
+        &self,
+        desk: &Intake,
+        me: &LinearIdentity,
+        session: &Value,
+    ) -> Vec<IncomingEvent> {
+        let open = matches!(
+            session["status"].as_str(),
+            Some("pending" | "active" | "awaitingInput" | "stale" | "stopping")
+        );
         let at = |it: &Value| parse_unix_ms(&it["createdAt"]);
-        let mut activities: Vec<&Value> = session["activities"]["nodes"].as_array().into_iter().flatten().collect();
+        let mut activities: Vec<&Value> = session["activities"]["nodes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .collect();
         activities.sort_by_key(|it| at(it));
         let last_own = activities.iter().rposition(|it| self.is_own_activity(it));
         // If we know the conversation, every prompt is checked against the deliveries. Otherwise
         // prompts before our last activity count as answered.
         let known = desk.conversation(&conversation_key(text_id(session)));
-        let from = if known.is_some() { 0 } else { last_own.map_or(0, |it| it + 1) };
+        let from = if known.is_some() {
+            0
+        } else {
+            last_own.map_or(0, |it| it + 1)
+        };
         let mut found = Vec::new();
         let mut first = String::new();
         if open && last_own.is_none() && is_recent_enough(at(session)) && known.is_none() {
-            let by = self.api.requester(&session["creator"], &me.organization).await;
+            let by = self
+                .api
+                .requester(&session["creator"], &me.organization)
+                .await;
             if let Some(said) = session_request(session, None, by, me) {
                 first.clone_from(&said.text);
                 found.push(IncomingEvent::Message(said));
             }
         }
         for activity in &activities[from..] {
-            let prompt = activity["content"]["__typename"] == "AgentActivityPromptContent" && !self.is_own_activity(activity);
+            let prompt = activity["content"]["__typename"] == "AgentActivityPromptContent"
+                && !self.is_own_activity(activity);
             let taken = desk.was_handled(&prompt_delivery_id(text_id(activity)));
-            let before = known.as_ref().is_some_and(|it| at(activity) < it.created_unix_ms);
-            let beginning = activity["content"]["body"].as_str().is_some_and(|it| cut_to_max_length(it.trim()) == first);
+            let before = known
+                .as_ref()
+                .is_some_and(|it| at(activity) < it.created_unix_ms);
+            let beginning = activity["content"]["body"]
+                .as_str()
+                .is_some_and(|it| cut_to_max_length(it.trim()) == first);
             if !prompt || taken || before || beginning || !is_recent_enough(at(activity)) {
                 continue;
             }
@@ -152,11 +214,16 @@ impl Inbound for LinearInbound {
                 };
                 match came.await {
                     Ok(me) => {
-                        let why = "the access token does not belong to LINEAR_AGENT_ID, so posts would appear under another name";
-                        desk.on_connected_with_problem((me.id != self.agent_id).then_some(why)).await;
+                        let why = "the access token does not belong to LINEAR_AGENT_ID, so posts \
+                            would appear under another name";
+                        desk.on_connected_with_problem((me.id != self.agent_id).then_some(why))
+                            .await;
                         pause = RETRY_DELAY;
                         self.search_needed.notified().await;
-                        tokio::time::sleep(MIN_SEARCH_INTERVAL.div_f64(desk.registry().config.clock.max(0.001))).await;
+                        tokio::time::sleep(
+                            MIN_SEARCH_INTERVAL.div_f64(desk.registry().config.clock.max(0.001)),
+                        )
+                        .await;
                     }
                     Err(trouble) => {
                         desk.on_disconnected(&trouble, &error_text(&trouble)).await;
@@ -173,36 +240,61 @@ impl Inbound for LinearInbound {
         })
     }
 
-    fn receive<'a>(&'a self, desk: &'a Intake, headers: &'a HeaderMap, body: &'a [u8]) -> ServiceFuture<'a, ReceiveOutcome> {
+    fn receive<'a>(
+        &'a self,
+        desk: &'a Intake,
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.webhook_secret else {
-                return ReceiveOutcome::Refused { status: 503, why: "no webhook secret is set for this agent" };
+                return ReceiveOutcome::Refused {
+                    status: 503,
+                    why: "no webhook secret is set for this agent",
+                };
             };
-            let given = headers.get("linear-signature").and_then(|it| it.to_str().ok()).unwrap_or_default();
+            let given = headers
+                .get("linear-signature")
+                .and_then(|it| it.to_str().ok())
+                .unwrap_or_default();
             if !signature::is_valid(secret, &[body], given) {
-                return ReceiveOutcome::Refused { status: 401, why: "the signature is not Linear's" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the signature is not Linear's",
+                };
             }
             let Ok(payload) = serde_json::from_slice::<Value>(body) else {
-                return ReceiveOutcome::Refused { status: 400, why: "the request cannot be parsed" };
+                return ReceiveOutcome::Refused {
+                    status: 400,
+                    why: "the request cannot be parsed",
+                };
             };
-            let ours = payload["type"] == "AgentSessionEvent" && payload["appUserId"].as_str() == Some(&self.agent_id);
+            let ours = payload["type"] == "AgentSessionEvent"
+                && payload["appUserId"].as_str() == Some(&self.agent_id);
             // The header is not signed, but the date within the body is.
-            let fresh = payload["webhookTimestamp"].as_u64().is_some_and(|it| unix_time_ms().abs_diff(it) <= MAX_DELIVERY_AGE_MS);
+            let fresh = payload["webhookTimestamp"]
+                .as_u64()
+                .is_some_and(|it| unix_time_ms().abs_diff(it) <= MAX_DELIVERY_AGE_MS);
             if !fresh {
                 let again = ours && delivery_id(&payload).is_some_and(|it| desk.was_handled(&it));
                 if again {
-                    tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was handled before");
+                    tracing::info!(agent = %desk.agent, "Linear repeated a delivery that was \
+                        handled before");
                     return ReceiveOutcome::Events(vec![]);
                 }
                 if ours {
                     self.search_needed.notify_one();
                 }
-                return ReceiveOutcome::Refused { status: 401, why: "the request is too old" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the request is too old",
+                };
             }
             if !ours {
                 return ReceiveOutcome::Events(vec![]);
             }
-            let events: Vec<IncomingEvent> = self.parse_delivery(&payload).await.into_iter().collect();
+            let events: Vec<IncomingEvent> =
+                self.parse_delivery(&payload).await.into_iter().collect();
             // Linear repeats a delivery only much later, so Linear is searched before that.
             if events.iter().any(|it| it.requester().is_uncertain) {
                 self.search_needed.notify_one();
@@ -248,46 +340,88 @@ fn message_in_session(session: &Value) -> Option<IncomingMessage> {
     let issue = &session["issue"];
     let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
     let (identifier, title) = (text(&issue["identifier"]), text(&issue["title"]));
-    let team = issue["team"]["key"].as_str().or(identifier.split_once('-').map(|it| it.0)).unwrap_or_default();
-    let place = [("session", id), ("issue", issue["id"].as_str().unwrap_or_default()), ("team", team)];
+    let team = issue["team"]["key"]
+        .as_str()
+        .or(identifier.split_once('-').map(|it| it.0))
+        .unwrap_or_default();
+    let place = [
+        ("session", id),
+        ("issue", issue["id"].as_str().unwrap_or_default()),
+        ("team", team),
+    ];
     Some(IncomingMessage {
         channel: team.to_owned(),
         thread: conversation_key(id),
         key: conversation_key(id),
-        address: place.iter().map(|(name, it)| ((*name).to_owned(), (*it).to_owned())).collect::<BTreeMap<_, _>>(),
+        address: place
+            .iter()
+            .map(|(name, it)| ((*name).to_owned(), (*it).to_owned()))
+            .collect::<BTreeMap<_, _>>(),
         title: format!("{identifier} {title}").trim().to_owned(),
-        url: session["url"].as_str().or(issue["url"].as_str()).map(str::to_owned),
+        url: session["url"]
+            .as_str()
+            .or(issue["url"].as_str())
+            .map(str::to_owned),
         ..IncomingMessage::default()
     })
 }
 
 /// Parses the beginning of a session: a mention in a comment, or an issue that was assigned to the
 /// agent.
-fn session_request(session: &Value, told: Option<&str>, by: Requester, me: &LinearIdentity) -> Option<IncomingMessage> {
+fn session_request(
+    session: &Value,
+    told: Option<&str>,
+    by: Requester,
+    me: &LinearIdentity,
+) -> Option<IncomingMessage> {
     let said = message_in_session(session)?;
     let id = session["id"].as_str()?;
     let issue = &session["issue"];
-    let about = format!("{}\n\n{}", said.title, issue["description"].as_str().unwrap_or_default());
-    let told = told.map(str::trim).filter(|it| !it.is_empty()).unwrap_or(about.trim()).to_owned();
+    let about = format!(
+        "{}\n\n{}",
+        said.title,
+        issue["description"].as_str().unwrap_or_default()
+    );
+    let told = told
+        .map(str::trim)
+        .filter(|it| !it.is_empty())
+        .unwrap_or(about.trim())
+        .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let spoken = without_mention(comment, me);
     // If nobody wrote a comment, Linear's description of the issue is the request.
-    let (text, context) = if spoken.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
-        (cut_to_max_length(&told), None)
-    } else {
-        (cut_to_max_length(&spoken), Some(told.chars().take(MAX_CONTEXT_CHARS).collect()))
-    };
-    Some(IncomingMessage { delivery: created_delivery_id(id), author: by, text, context, source: id.to_owned(), mentions_agent: true, ..said })
+    let (text, context) =
+        if spoken.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
+            (cut_to_max_length(&told), None)
+        } else {
+            (
+                cut_to_max_length(&spoken),
+                Some(told.chars().take(MAX_CONTEXT_CHARS).collect()),
+            )
+        };
+    Some(IncomingMessage {
+        delivery: created_delivery_id(id),
+        author: by,
+        text,
+        context,
+        source: id.to_owned(),
+        mentions_agent: true,
+        ..said
+    })
 }
 
 /// Returns a comment without our own mention at its beginning.
 fn without_mention(text: &str, me: &LinearIdentity) -> String {
     let text = text.trim();
-    let Some(rest) = text.strip_prefix('@') else { return text.to_owned() };
+    let Some(rest) = text.strip_prefix('@') else {
+        return text.to_owned();
+    };
     let mut names = [&me.display_name, &me.name];
     names.sort_by_key(|it| std::cmp::Reverse(it.len())); // one name may be a prefix of the other
     for name in names {
-        let named = rest.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name));
+        let named = rest
+            .get(..name.len())
+            .is_some_and(|it| it.eq_ignore_ascii_case(name));
         let rest = rest.get(name.len()..).unwrap_or_default();
         if named && !name.is_empty() && !rest.starts_with(|it: char| it.is_alphanumeric()) {
             return rest.trim_start_matches([':', ',']).trim().to_owned();
@@ -315,8 +449,11 @@ fn cut_to_max_length(text: &str) -> String {
 
 /// Returns a date in milliseconds; 0 if it cannot be read, which counts as long ago.
 fn parse_unix_ms(it: &Value) -> u64 {
-    let read = it.as_str().and_then(|it| it.parse::<jiff::Timestamp>().ok());
-    read.and_then(|it| u64::try_from(it.as_millisecond()).ok()).unwrap_or(0)
+    let read = it
+        .as_str()
+        .and_then(|it| it.parse::<jiff::Timestamp>().ok());
+    read.and_then(|it| u64::try_from(it.as_millisecond()).ok())
+        .unwrap_or(0)
 }
 
 fn is_recent_enough(at: u64) -> bool {
@@ -330,7 +467,12 @@ mod tests {
     use super::*;
 
     fn test_identity() -> LinearIdentity {
-        LinearIdentity { id: "A1".into(), name: "Claude Code".into(), display_name: "claude".into(), organization: "O1".into() }
+        LinearIdentity {
+            id: "A1".into(),
+            name: "Claude Code".into(),
+            display_name: "claude".into(),
+            organization: "O1".into(),
+        }
     }
 
     fn session(comment: &str) -> Value {
@@ -346,41 +488,99 @@ mod tests {
         let given = "<issue identifier=\"ENG-12\">…</issue>";
         for (comment, told, text, context) in [
             ("@claude fix it", Some(given), "fix it", Some(given)),
-            ("@Claude Code: fix it", None, "fix it", Some("ENG-12 Fix login\n\nIt hangs.")),
-            ("@claudette fix it", Some(given), "@claudette fix it", Some(given)),
+            (
+                "@Claude Code: fix it",
+                None,
+                "fix it",
+                Some("ENG-12 Fix login\n\nIt hangs."),
+            ),
+            (
+                "@claudette fix it",
+                Some(given),
+                "@claudette fix it",
+                Some(given),
+            ),
             ("please fix it", Some(given), "please fix it", Some(given)),
             ("@claude", Some(given), given, None),
             ("", Some(given), given, None),
             ("", None, "ENG-12 Fix login\n\nIt hangs.", None),
-            ("This thread is for an agent session with claude.", Some(given), given, None),
+            (
+                "This thread is for an agent session with claude.",
+                Some(given),
+                given,
+                None,
+            ),
         ] {
-            let said = session_request(&session(comment), told, Requester::default(), &test_identity()).unwrap();
-            assert_eq!((said.text.as_str(), said.context.as_deref()), (text, context), "{comment:?}");
+            let said = session_request(
+                &session(comment),
+                told,
+                Requester::default(),
+                &test_identity(),
+            )
+            .unwrap();
+            assert_eq!(
+                (said.text.as_str(), said.context.as_deref()),
+                (text, context),
+                "{comment:?}"
+            );
             assert!(said.mentions_agent);
         }
-        let said = session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
-        assert_eq!((said.channel.as_str(), said.key.as_str()), ("ENG", "linear:S1"));
-        assert_eq!((said.title.as_str(), said.thread.as_str()), ("ENG-12 Fix login", "linear:S1"));
+        let said =
+            session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
+        assert_eq!(
+            (said.channel.as_str(), said.key.as_str()),
+            ("ENG", "linear:S1")
+        );
+        assert_eq!(
+            (said.title.as_str(), said.thread.as_str()),
+            ("ENG-12 Fix login", "linear:S1")
+        );
         assert_eq!(said.address["session"], "S1");
-        assert!(session_request(&json!({"issue": {}}), None, Requester::default(), &test_identity()).is_none());
+        assert!(
+            session_request(
+                &json!({"issue": {}}),
+                None,
+                Requester::default(),
+                &test_identity()
+            )
+            .is_none()
+        );
     }
 
     /// A session or a prompt is the same delivery by webhook and by lookup.
     #[test]
     fn webhook_and_session_lookup_give_the_same_delivery() {
         let payload = json!({"action": "created", "agentSession": session("")});
-        let said = session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
+        let said =
+            session_request(&session(""), None, Requester::default(), &test_identity()).unwrap();
         assert_eq!(delivery_id(&payload), Some(said.delivery));
         let payload = json!({"action": "prompted", "agentSession": {"id": "S1"}, "agentActivity": {"id": "P7"}});
         assert_eq!(delivery_id(&payload).as_deref(), Some("prompted:P7"));
-        assert_eq!(delivery_id(&json!({"action": "updated", "agentSession": {"id": "S1"}})), None);
+        assert_eq!(
+            delivery_id(&json!({"action": "updated", "agentSession": {"id": "S1"}})),
+            None
+        );
     }
 
     #[test]
     fn only_the_value_of_an_offered_option_is_an_answer() {
-        assert_eq!(parse_choice("allow:Q7").map(|it| it.0), Some("allow".into()));
-        assert_eq!(parse_choice("choice-1:Q7").map(|it| it.0), Some("choice-1".into()));
-        for body in ["allow", "allow:T7", "allow:", "grant:Q7", "note: Q7 is open", "deny:Qx", ""] {
+        assert_eq!(
+            parse_choice("allow:Q7").map(|it| it.0),
+            Some("allow".into())
+        );
+        assert_eq!(
+            parse_choice("choice-1:Q7").map(|it| it.0),
+            Some("choice-1".into())
+        );
+        for body in [
+            "allow",
+            "allow:T7",
+            "allow:",
+            "grant:Q7",
+            "note: Q7 is open",
+            "deny:Qx",
+            "",
+        ] {
             assert_eq!(parse_choice(body), None, "{body}");
         }
     }
@@ -388,8 +588,14 @@ mod tests {
     #[test]
     fn long_text_is_cut_between_characters() {
         let text = "é".repeat(MAX_TEXT_BYTES);
-        assert!(cut_to_max_length(&text).len() <= MAX_TEXT_BYTES && cut_to_max_length(&text).len() > MAX_TEXT_BYTES - 4);
-        assert_eq!(parse_unix_ms(&json!("2026-11-16T00:00:00.000Z")), 1_794_787_200_000);
+        assert!(
+            cut_to_max_length(&text).len() <= MAX_TEXT_BYTES
+                && cut_to_max_length(&text).len() > MAX_TEXT_BYTES - 4
+        );
+        assert_eq!(
+            parse_unix_ms(&json!("2026-11-16T00:00:00.000Z")),
+            1_794_787_200_000
+        );
         assert_eq!(parse_unix_ms(&json!("yesterday")), 0);
     }
 }

@@ -9,7 +9,11 @@ use crate::service::ServiceError;
 /// Returns an error in words for people.
 fn error_text(trouble: &ServiceError) -> String {
     match trouble {
-        ServiceError::RetryAfter(pause) => format!("Linear asks to wait {} s", pause.as_secs().max(1)),
-        ServiceError::OutcomeUnknown(why) | ServiceError::Rejected(why) | ServiceError::Unauthorized(why) => why.clone(),
+        ServiceError::RetryAfter(pause) => {
+            format!("Linear asks to wait {} s", pause.as_secs().max(1))
+        }
+        ServiceError::OutcomeUnknown(why)
+        | ServiceError::Rejected(why)
+        | ServiceError::Unauthorized(why) => why.clone(),
     }
 }

@@ -8,15 +8,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use regatta_core::conversation::pending_approval;
 use regatta_core::agent_protocol::ToolStatus;
+use regatta_core::conversation::pending_approval;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::rate_limit::RateLimit;
 use crate::intake::{Intake, unix_time_ms};
+use crate::rate_limit::RateLimit;
 use crate::render;
-use crate::service::{PostCard, ServiceFuture, Outbound, SendRequest, SendContent, CardTone, ServiceError};
+use crate::service::{
+    CardTone, Outbound, PostCard, SendContent, SendRequest, ServiceError, ServiceFuture,
+};
 
 use super::api::LinearApi;
 
@@ -51,7 +53,11 @@ struct SessionDisplay {
 
 impl LinearOutbound {
     pub(crate) fn new(api: Arc<LinearApi>, intake: Intake) -> LinearOutbound {
-        LinearOutbound { api, intake, displays: Mutex::default() }
+        LinearOutbound {
+            api,
+            intake,
+            displays: Mutex::default(),
+        }
     }
 
     fn with_display<T>(&self, session: &str, change: impl FnOnce(&mut SessionDisplay) -> T) -> T {
@@ -62,24 +68,39 @@ impl LinearOutbound {
         change(told.entry(session.to_owned()).or_default())
     }
 
-    async fn create_activity(&self, session: &str, id: &str, act: &LinearActivity) -> Result<(), ServiceError> {
-        let mut input =
-            json!({"id": id, "agentSessionId": session, "content": act.content, "ephemeral": act.is_ephemeral});
+    async fn create_activity(
+        &self,
+        session: &str,
+        id: &str,
+        act: &LinearActivity,
+    ) -> Result<(), ServiceError> {
+        let mut input = json!({"id": id, "agentSessionId": session, "content": act.content, "ephemeral": act.is_ephemeral});
         if !act.options.is_empty() {
-            let options: Vec<Value> =
-                act.options.iter().map(|(label, value)| json!({"label": label, "value": value})).collect();
-            (input["signal"], input["signalMetadata"]) = (json!("select"), json!({"options": options}));
+            let options: Vec<Value> = act
+                .options
+                .iter()
+                .map(|(label, value)| json!({"label": label, "value": value}))
+                .collect();
+            (input["signal"], input["signalMetadata"]) =
+                (json!("select"), json!({"options": options}));
         }
         self.api.create_activity(&input).await?;
         self.with_display(session, |it| it.has_shown_activity = true);
         Ok(())
     }
 
-    async fn show_card(&self, shot: &SendRequest, card: &PostCard, session: &str) -> Result<String, ServiceError> {
+    async fn show_card(
+        &self,
+        shot: &SendRequest,
+        card: &PostCard,
+        session: &str,
+    ) -> Result<String, ServiceError> {
         let it = self.intake.conversation(&format!("linear:{session}"));
         let now = ConversationNow {
             is_working: it.as_ref().is_some_and(|it| it.current_turn().is_some()),
-            is_waiting: it.as_ref().is_some_and(|it| pending_approval(&self.intake.board(), it).is_some()),
+            is_waiting: it
+                .as_ref()
+                .is_some_and(|it| pending_approval(&self.intake.board(), it).is_some()),
         };
         // A new store counts from one again, and its activities must not get the ids of the old
         // store's.
@@ -89,7 +110,9 @@ impl LinearOutbound {
         let name = match (activity_of_card(card, now), card.tone) {
             (None, _) if shown_as.is_empty() => derived_id(&[&of, session, "unsaid"]),
             (None, _) => shown_as.to_owned(),
-            (Some(act), CardTone::Working) => self.show_progress(session, &act, &of, shown_as).await?,
+            (Some(act), CardTone::Working) => {
+                self.show_progress(session, &act, &of, shown_as).await?
+            }
             (Some(act), tone) => {
                 // Created only once, even if its links change afterwards.
                 let id = derived_id(&[&of, session, &format!("{tone:?}")]);
@@ -105,14 +128,27 @@ impl LinearOutbound {
 
     /// Shows progress. The name has a hash of the content. The id also depends on the previous
     /// activity, because the same content may return later.
-    async fn show_progress(&self, session: &str, act: &LinearActivity, of: &str, shown_as: &str) -> Result<String, ServiceError> {
+    async fn show_progress(
+        &self,
+        session: &str,
+        act: &LinearActivity,
+        of: &str,
+        shown_as: &str,
+    ) -> Result<String, ServiceError> {
         let content = act.content.to_string();
         let sum = derived_id(&[&content]);
-        let awake = self.with_display(session, |it| std::mem::replace(&mut it.has_shown_activity, true));
+        let awake = self.with_display(session, |it| {
+            std::mem::replace(&mut it.has_shown_activity, true)
+        });
         if shown_as.ends_with(&sum) {
             if awake {
                 // Nothing new for a long time, so it shows a sign of life.
-                self.create_activity(session, &derived_id(&[of, session, &content, &unix_time_ms().to_string()]), act).await?;
+                self.create_activity(
+                    session,
+                    &derived_id(&[of, session, &content, &unix_time_ms().to_string()]),
+                    act,
+                )
+                .await?;
             }
             return Ok(shown_as.to_owned());
         }
@@ -127,12 +163,21 @@ impl LinearOutbound {
         let plan = plan_json(card);
         let told = self.with_display(session, |it| it.clone());
         let mut input = json!({});
-        if let Some(plan) = plan.as_ref().filter(|plan| told.plan.as_ref() != Some(plan)) {
+        if let Some(plan) = plan
+            .as_ref()
+            .filter(|plan| told.plan.as_ref() != Some(plan))
+        {
             input["plan"] = plan.clone();
         }
-        let fresh: Vec<&(String, String)> = card.links.iter().filter(|it| !told.links.contains(it)).collect();
+        let fresh: Vec<&(String, String)> = card
+            .links
+            .iter()
+            .filter(|it| !told.links.contains(it))
+            .collect();
         if !fresh.is_empty() {
-            let links = fresh.iter().map(|(label, url)| json!({"label": label, "url": url}));
+            let links = fresh
+                .iter()
+                .map(|(label, url)| json!({"label": label, "url": url}));
             input["addedExternalUrls"] = links.collect();
         }
         if input == json!({}) {
@@ -140,7 +185,9 @@ impl LinearOutbound {
         }
         match self.api.update_session(session, &input).await {
             Ok(()) => {}
-            Err(ServiceError::Rejected(why)) => self.intake.update_health(|it| it.trouble = Some(why)),
+            Err(ServiceError::Rejected(why)) => {
+                self.intake.update_health(|it| it.trouble = Some(why))
+            }
             Err(trouble) => return Err(trouble),
         }
         self.with_display(session, |it| {
@@ -172,19 +219,30 @@ impl Outbound for LinearOutbound {
         render::split_card(card, render::split_text(&card.text, MAX_ACTIVITY_CHARS))
     }
 
-    fn show<'a>(&'a self, shot: &'a SendRequest) -> ServiceFuture<'a, Result<String, ServiceError>> {
+    fn show<'a>(
+        &'a self,
+        shot: &'a SendRequest,
+    ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
             let Some(session) = shot.address.get("session") else {
-                return Err(ServiceError::Rejected("the Linear session of this conversation is unknown".into()));
+                return Err(ServiceError::Rejected(
+                    "the Linear session of this conversation is unknown".into(),
+                ));
             };
             match &shot.content {
                 SendContent::Reaction { source } => {
-                    let act = LinearActivity::from_text("thought", "I have seen this and look into it.", true);
+                    let act = LinearActivity::from_text(
+                        "thought",
+                        "I have seen this and look into it.",
+                        true,
+                    );
                     let id = derived_id(&[&shot.post_mark, session, source]);
                     self.create_activity(session, &id, &act).await.map(|()| id)
                 }
                 SendContent::Card(card) => self.show_card(shot, card, session).await,
-                SendContent::PullRequest { .. } => Err(ServiceError::Rejected("Linear has no pull requests".into())),
+                SendContent::PullRequest { .. } => {
+                    Err(ServiceError::Rejected("Linear has no pull requests".into()))
+                }
             }
         })
     }
@@ -209,25 +267,42 @@ struct LinearActivity {
 impl LinearActivity {
     fn from_text(kind: &str, body: &str, is_ephemeral: bool) -> LinearActivity {
         let body = if body.trim().is_empty() { "…" } else { body };
-        LinearActivity { content: json!({"type": kind, "body": body}), is_ephemeral, options: vec![] }
+        LinearActivity {
+            content: json!({"type": kind, "body": body}),
+            is_ephemeral,
+            options: vec![],
+        }
     }
 }
 
 /// Returns a card as an activity. Linear derives a session's state from its last activity, so an
 /// activity that would show the wrong state is left out.
 fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActivity> {
-    let last_word = if now.is_working { "thought" } else { "response" };
+    let last_word = if now.is_working {
+        "thought"
+    } else {
+        "response"
+    };
     Some(match card.tone {
         // While the agent waits for an answer, the question must stay the last activity.
         CardTone::Working if now.is_waiting => return None,
         CardTone::Working => progress_activity(card),
         CardTone::Waiting => LinearActivity::from_text("thought", &card.text, false),
         CardTone::Note => LinearActivity::from_text(last_word, &card.text, false),
-        CardTone::Done | CardTone::Stopped => LinearActivity::from_text("response", &card.text, false),
+        CardTone::Done | CardTone::Stopped => {
+            LinearActivity::from_text("response", &card.text, false)
+        }
         CardTone::Failed => LinearActivity::from_text("error", &card.text, false),
         CardTone::Question => {
-            let options = card.buttons.iter().map(|it| (it.label.clone(), it.value.clone())).collect();
-            LinearActivity { options, ..LinearActivity::from_text("elicitation", &card.text, false) }
+            let options = card
+                .buttons
+                .iter()
+                .map(|it| (it.label.clone(), it.value.clone()))
+                .collect();
+            LinearActivity {
+                options,
+                ..LinearActivity::from_text("elicitation", &card.text, false)
+            }
         }
         // The end of the turn has already shown it.
         CardTone::Answered if !now.is_working => return None,
@@ -240,14 +315,25 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
 fn progress_activity(card: &PostCard) -> LinearActivity {
     let doing = card.activity.as_deref().unwrap_or("working");
     let says = card.text.lines().any(|it| it.starts_with("> "));
-    let step = card.text.lines().rev().find_map(|it| it.strip_prefix("- `")).filter(|_| !says);
+    let step = card
+        .text
+        .lines()
+        .rev()
+        .find_map(|it| it.strip_prefix("- `"))
+        .filter(|_| !says);
     match step {
         Some(step) => {
             let step = step.trim_matches([' ', '`']);
             let content = json!({"type": "action", "action": doing, "parameter": step});
-            LinearActivity { content, is_ephemeral: true, options: vec![] }
+            LinearActivity {
+                content,
+                is_ephemeral: true,
+                options: vec![],
+            }
         }
-        None => LinearActivity::from_text("thought", format!("{doing}\n\n{}", card.text).trim(), true),
+        None => {
+            LinearActivity::from_text("thought", format!("{doing}\n\n{}", card.text).trim(), true)
+        }
     }
 }
 
@@ -276,7 +362,14 @@ fn derived_id(parts: &[&str]) -> String {
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
 }
 
 #[cfg(test)]
@@ -292,8 +385,12 @@ mod tests {
         assert_eq!(id.len(), 36);
         assert_eq!(&id[14..15], "4");
         assert!("89ab".contains(&id[19..20]));
-        let others: [&[&str]; 4] =
-            [&["regatta:V1:2:0", "S2", "Done"], &["regatta:V1:2:0S1", "", "Done"], &["regatta:V1:2:0", "S1"], &[]];
+        let others: [&[&str]; 4] = [
+            &["regatta:V1:2:0", "S2", "Done"],
+            &["regatta:V1:2:0S1", "", "Done"],
+            &["regatta:V1:2:0", "S1"],
+            &[],
+        ];
         for other in others {
             assert_ne!(id, derived_id(other));
         }
@@ -301,10 +398,20 @@ mod tests {
 
     #[test]
     fn kind_of_an_activity_follows_from_tone_and_state() {
-        let card = |tone| PostCard { tone, text: "text".into(), ..PostCard::default() };
+        let card = |tone| PostCard {
+            tone,
+            text: "text".into(),
+            ..PostCard::default()
+        };
         let idle = ConversationNow::default();
-        let works = ConversationNow { is_working: true, is_waiting: false };
-        let waits = ConversationNow { is_working: true, is_waiting: true };
+        let works = ConversationNow {
+            is_working: true,
+            is_waiting: false,
+        };
+        let waits = ConversationNow {
+            is_working: true,
+            is_waiting: true,
+        };
         for (tone, now, kind) in [
             (CardTone::Working, works, Some("thought")),
             (CardTone::Working, waits, None),
@@ -320,30 +427,66 @@ mod tests {
             (CardTone::Answered, idle, None),
         ] {
             let act = activity_of_card(&card(tone), now);
-            assert_eq!(act.as_ref().and_then(|it| it.content["type"].as_str()), kind, "{tone:?} {now:?}");
+            assert_eq!(
+                act.as_ref().and_then(|it| it.content["type"].as_str()),
+                kind,
+                "{tone:?} {now:?}"
+            );
         }
-        let buttons = vec![CardButton { label: "Allow".into(), value: "allow:Q1".into(), is_dangerous: false }];
-        let asked = activity_of_card(&PostCard { buttons, ..card(CardTone::Question) }, waits).unwrap();
+        let buttons = vec![CardButton {
+            label: "Allow".into(),
+            value: "allow:Q1".into(),
+            is_dangerous: false,
+        }];
+        let asked = activity_of_card(
+            &PostCard {
+                buttons,
+                ..card(CardTone::Question)
+            },
+            waits,
+        )
+        .unwrap();
         assert_eq!(asked.options, [("Allow".to_owned(), "allow:Q1".to_owned())]);
         assert!(!asked.is_ephemeral);
     }
 
     #[test]
     fn step_is_an_action_and_text_is_a_thought() {
-        let card = |text: &str| PostCard { text: text.into(), activity: Some("working".into()), ..PostCard::default() };
-        let step = progress_activity(&card("- … 2 earlier steps\n- `cargo check`\n- `cargo test`"));
-        assert_eq!(step.content, json!({"type": "action", "action": "working", "parameter": "cargo test"}));
+        let card = |text: &str| PostCard {
+            text: text.into(),
+            activity: Some("working".into()),
+            ..PostCard::default()
+        };
+        let step = progress_activity(&card(
+            "- … 2 earlier steps\n- `cargo check`\n- `cargo test`",
+        ));
+        assert_eq!(
+            step.content,
+            json!({"type": "action", "action": "working", "parameter": "cargo test"})
+        );
         let words = progress_activity(&card("- `cargo test`\n\n> All is well."));
         assert_eq!(words.content["type"], "thought");
-        assert!(words.content["body"].as_str().unwrap().contains("All is well."));
+        assert!(
+            words.content["body"]
+                .as_str()
+                .unwrap()
+                .contains("All is well.")
+        );
         assert_eq!(progress_activity(&card("")).content["body"], "working");
         assert!(step.is_ephemeral && words.is_ephemeral);
     }
 
     #[test]
     fn plan_has_all_its_steps() {
-        let plan = vec![("look".to_owned(), ToolStatus::Completed), ("repair".to_owned(), ToolStatus::InProgress)];
-        let plan = plan_json(&PostCard { plan, ..PostCard::default() }).unwrap();
+        let plan = vec![
+            ("look".to_owned(), ToolStatus::Completed),
+            ("repair".to_owned(), ToolStatus::InProgress),
+        ];
+        let plan = plan_json(&PostCard {
+            plan,
+            ..PostCard::default()
+        })
+        .unwrap();
         assert_eq!(
             plan,
             json!([{"content": "look", "status": "completed"}, {"content": "repair", "status": "inProgress"}])

@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::intake::{Intake, unix_time_ms};
 use crate::config::Secret;
-use crate::service::{ServiceFuture, Inbound, IncomingEvent, ReceiveOutcome, IncomingMessage, ServiceError};
+use crate::intake::{Intake, unix_time_ms};
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 use crate::signature;
 
 use super::api::SlackApi;
@@ -46,15 +48,29 @@ impl SlackEnvelope {
     fn thread(&self) -> String {
         let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         let (event, clicked) = (&self.payload["event"], &self.payload["container"]);
-        let or = |one: &Value, other: &Value| if one.is_string() { text(one) } else { text(other) };
+        let or = |one: &Value, other: &Value| {
+            if one.is_string() {
+                text(one)
+            } else {
+                text(other)
+            }
+        };
         // A deletion is handled after the message that it deletes.
         if let Some((root, _)) = deleted_message(event) {
             return format!("{}:{root}", text(&event["channel"]));
         }
         if event.is_object() {
-            format!("{}:{}", text(&event["channel"]), or(&event["thread_ts"], &event["ts"]))
+            format!(
+                "{}:{}",
+                text(&event["channel"]),
+                or(&event["thread_ts"], &event["ts"])
+            )
         } else {
-            format!("{}:{}", text(&clicked["channel_id"]), or(&clicked["thread_ts"], &clicked["message_ts"]))
+            format!(
+                "{}:{}",
+                text(&clicked["channel_id"]),
+                or(&clicked["thread_ts"], &clicked["message_ts"])
+            )
         }
     }
 }
@@ -66,8 +82,16 @@ pub(crate) struct SlackInbound {
 }
 
 impl SlackInbound {
-    pub(crate) fn new(api: Arc<SlackApi>, signing_secret: Option<Secret>, uses_socket: bool) -> SlackInbound {
-        SlackInbound { api, signing_secret, uses_socket }
+    pub(crate) fn new(
+        api: Arc<SlackApi>,
+        signing_secret: Option<Secret>,
+        uses_socket: bool,
+    ) -> SlackInbound {
+        SlackInbound {
+            api,
+            signing_secret,
+            uses_socket,
+        }
     }
 
     /// Serves one socket from its opening to its end. Returns `Ok` when Slack asks for another
@@ -76,7 +100,9 @@ impl SlackInbound {
         let me = self.api.identity().await?;
         desk.set_names(&[&me.user, &me.bot, &me.name]);
         let url = self.api.open_socket().await?;
-        let unknown = |it: tokio_tungstenite::tungstenite::Error| ServiceError::OutcomeUnknown(format!("the socket broke: {it}"));
+        let unknown = |it: tokio_tungstenite::tungstenite::Error| {
+            ServiceError::OutcomeUnknown(format!("the socket broke: {it}"))
+        };
         let (socket, _) = connect_async(url).await.map_err(unknown)?;
         let (mut write, mut read) = socket.split();
         let mut lines: HashMap<String, VecDeque<SlackEnvelope>> = HashMap::new();
@@ -93,7 +119,8 @@ impl SlackInbound {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %desk.agent, "could not store an envelope from Slack: {why}"),
+                        Err(why) => tracing::warn!(agent = %desk.agent, "could not store an \
+                            envelope from Slack: {why}"),
                     }
                     match lines.get_mut(&place).and_then(VecDeque::pop_front) {
                         Some(envelope) => under_way.push(self.handle_envelope(desk, place, envelope)),
@@ -111,27 +138,39 @@ impl SlackInbound {
                 None => return Err(ServiceError::OutcomeUnknown("the socket was closed".into())),
                 Some(Err(error)) => return Err(unknown(error)),
                 Some(Ok(Message::Text(text))) => text,
-                Some(Ok(Message::Close(_))) => return Err(ServiceError::OutcomeUnknown("the socket was closed".into())),
+                Some(Ok(Message::Close(_))) => {
+                    return Err(ServiceError::OutcomeUnknown("the socket was closed".into()));
+                }
                 Some(Ok(_)) => continue, // the library answers pings
             };
-            let Ok(frame) = serde_json::from_str::<Value>(&text) else { continue };
+            let Ok(frame) = serde_json::from_str::<Value>(&text) else {
+                continue;
+            };
             match frame["type"].as_str() {
                 Some("hello") => desk.on_connected().await,
                 Some("disconnect") => {
                     return match frame["reason"].as_str() {
-                        Some("link_disabled") => Err(ServiceError::Unauthorized("Socket Mode is switched off for the app".into())),
+                        Some("link_disabled") => Err(ServiceError::Unauthorized(
+                            "Socket Mode is switched off for the app".into(),
+                        )),
                         // Unacknowledged envelopes come again on the next socket.
                         _ => Ok(()),
                     };
                 }
                 _ => {}
             }
-            let Some(id) = frame["envelope_id"].as_str() else { continue };
+            let Some(id) = frame["envelope_id"].as_str() else {
+                continue;
+            };
             if desk.is_paused() {
                 continue; // Slack sends it again
             }
             let kind = frame["type"].as_str().unwrap_or_default().to_owned();
-            let envelope = SlackEnvelope { id: id.to_owned(), kind, payload: frame["payload"].clone() };
+            let envelope = SlackEnvelope {
+                id: id.to_owned(),
+                kind,
+                payload: frame["payload"].clone(),
+            };
             let place = envelope.thread();
             match lines.entry(place.clone()) {
                 Entry::Occupied(mut line) => line.get_mut().push_back(envelope),
@@ -144,7 +183,12 @@ impl SlackInbound {
     }
 
     /// Handles one envelope. Returns its thread and its id with the result.
-    async fn handle_envelope(&self, desk: &Intake, place: String, it: SlackEnvelope) -> (String, String, Result<(), String>) {
+    async fn handle_envelope(
+        &self,
+        desk: &Intake,
+        place: String,
+        it: SlackEnvelope,
+    ) -> (String, String, Result<(), String>) {
         let kept = self.handle(desk, &it.kind, &it.payload).await;
         (place, it.id, kept)
     }
@@ -156,7 +200,12 @@ impl SlackInbound {
         Ok(())
     }
 
-    async fn parse_payload(&self, desk: &Intake, kind: &str, payload: &Value) -> Vec<IncomingEvent> {
+    async fn parse_payload(
+        &self,
+        desk: &Intake,
+        kind: &str,
+        payload: &Value,
+    ) -> Vec<IncomingEvent> {
         match kind {
             "events_api" => self.parse_event(desk, payload).await.into_iter().collect(),
             "interactive" => self.parse_click(desk, payload).await.into_iter().collect(),
@@ -172,7 +221,11 @@ impl SlackInbound {
             let thread = format!("slack:{team}:{}:{}", text("channel"), text("thread_ts"));
             let by = self.api.requester(text("user"), None).await;
             let delivery = payload["event_id"].as_str().unwrap_or_default().to_owned();
-            return Some(IncomingEvent::StopRequested { delivery, key: format!("{thread}:{}", desk.agent), requester: by });
+            return Some(IncomingEvent::StopRequested {
+                delivery,
+                key: format!("{thread}:{}", desk.agent),
+                requester: by,
+            });
         }
         if !matches!(text("type"), "app_mention" | "message") {
             return None;
@@ -183,10 +236,17 @@ impl SlackInbound {
                 None => self.api.identity().await.ok()?.team,
             };
             let key = format!("slack:{team}:{}:{root}:{}", text("channel"), desk.agent);
-            return Some(IncomingEvent::MessageDeleted { key, source: ts.to_owned(), requester: Default::default() });
+            return Some(IncomingEvent::MessageDeleted {
+                key,
+                source: ts.to_owned(),
+                requester: Default::default(),
+            });
         }
         // Edits, joins and the like are not relevant.
-        if !matches!(text("subtype"), "" | "file_share" | "thread_broadcast" | "bot_message") {
+        if !matches!(
+            text("subtype"),
+            "" | "file_share" | "thread_broadcast" | "bot_message"
+        ) {
             return None;
         }
         let me = self.api.identity().await.ok()?;
@@ -198,20 +258,30 @@ impl SlackInbound {
         if channel.is_empty() || ts.is_empty() {
             return None;
         }
-        let root = if text("thread_ts").is_empty() { ts } else { text("thread_ts") };
-        let team = payload["team_id"].as_str().filter(|it| !it.is_empty()).unwrap_or(&me.team);
+        let root = if text("thread_ts").is_empty() {
+            ts
+        } else {
+            text("thread_ts")
+        };
+        let team = payload["team_id"]
+            .as_str()
+            .filter(|it| !it.is_empty())
+            .unwrap_or(&me.team);
         let thread = format!("slack:{team}:{channel}:{root}");
         let key = format!("{thread}:{}", desk.agent);
         let mentions = markup::mentioned_ids(text("text"));
-        let called = mentions.contains(&me.user) || text("type") == "app_mention" || text("channel_type") == "im";
+        let called = mentions.contains(&me.user)
+            || text("type") == "app_mention"
+            || text("channel_type") == "im";
         if !called && !desk.has_conversation(&key) {
             return None; // not for this agent, so nothing is looked up
         }
         let mut by = match (bot.is_empty(), user.is_empty()) {
             (true, false) => self.api.requester(user, event["user_team"].as_str()).await,
-            _ => {
-                crate::config::Requester { id: if user.is_empty() { bot } else { user }.into(), ..Default::default() }
-            }
+            _ => crate::config::Requester {
+                id: if user.is_empty() { bot } else { user }.into(),
+                ..Default::default()
+            },
         };
         by.is_bot |= !bot.is_empty();
         let mut context = None;
@@ -228,7 +298,11 @@ impl SlackInbound {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
                 .collect::<BTreeMap<_, _>>(),
-            title: if called { self.api.channel_name(channel).await } else { channel.to_owned() },
+            title: if called {
+                self.api.channel_name(channel).await
+            } else {
+                channel.to_owned()
+            },
             url: None,
             author: by,
             text: markup::plain_text(text("text"), &me.user),
@@ -236,7 +310,8 @@ impl SlackInbound {
             mentions_agent: called,
             // A message that begins with a mention is addressed to that person.
             addresses_another: !called
-                && (text("text").trim_start().starts_with("<@") || mentions.iter().any(|it| desk.is_other_agent(it))),
+                && (text("text").trim_start().starts_with("<@")
+                    || mentions.iter().any(|it| desk.is_other_agent(it))),
             context,
             attachments: attachment_names(event),
             pull: None,
@@ -247,11 +322,21 @@ impl SlackInbound {
     async fn thread_text(&self, channel: &str, root: &str, before: &str) -> Option<String> {
         let messages = self.api.thread_messages(channel, root).await.ok()?;
         let mut lines = Vec::new();
-        for message in messages.iter().filter(|it| it["ts"].as_str().is_some_and(|it| it < before)) {
+        for message in messages
+            .iter()
+            .filter(|it| it["ts"].as_str().is_some_and(|it| it < before))
+        {
             let user = message["user"].as_str().unwrap_or_default();
             let who = self.api.requester(user, None).await;
-            let name = if who.name.is_empty() { who.id } else { who.name };
-            lines.push(format!("{name}: {}", markup::plain_text(message["text"].as_str().unwrap_or_default(), "")));
+            let name = if who.name.is_empty() {
+                who.id
+            } else {
+                who.name
+            };
+            lines.push(format!(
+                "{name}: {}",
+                markup::plain_text(message["text"].as_str().unwrap_or_default(), "")
+            ));
         }
         let text = lines.join("\n");
         let over = text.chars().count().saturating_sub(16_000);
@@ -262,25 +347,47 @@ impl SlackInbound {
         let action = payload["actions"].as_array()?.first()?;
         let (choice, of) = action["value"].as_str()?.split_once(':')?;
         let user = payload["user"]["id"].as_str()?;
-        let by = self.api.requester(user, payload["user"]["team_id"].as_str()).await;
-        let delivery = format!("act:{}:{user}:{choice}:{of}", action["action_ts"].as_str().unwrap_or_default());
+        let by = self
+            .api
+            .requester(user, payload["user"]["team_id"].as_str())
+            .await;
+        let delivery = format!(
+            "act:{}:{user}:{choice}:{of}",
+            action["action_ts"].as_str().unwrap_or_default()
+        );
         if let Ok(approval) = of.parse::<ApprovalId>()
             && of.starts_with('Q')
         {
-            return Some(IncomingEvent::ButtonPressed { delivery, approval, choice: choice.to_owned(), requester: by });
+            return Some(IncomingEvent::ButtonPressed {
+                delivery,
+                approval,
+                choice: choice.to_owned(),
+                requester: by,
+            });
         }
         let conversation: ConversationId = of.parse().ok()?;
         // Only conversations of the same channel are accepted, whatever the request says.
         let board = desk.board();
-        let known = board.conversations.get(&conversation).filter(|it| it.agent == desk.agent)?;
+        let known = board
+            .conversations
+            .get(&conversation)
+            .filter(|it| it.agent == desk.agent)?;
         let here = payload["channel"]["id"].as_str();
         if known.address.get("channel").map(String::as_str) != here {
             return None;
         }
         let key = known.key.clone();
         match choice {
-            "stop" => Some(IncomingEvent::StopRequested { delivery, key, requester: by }),
-            "land" => Some(IncomingEvent::RetryRequested { delivery, key, requester: by }),
+            "stop" => Some(IncomingEvent::StopRequested {
+                delivery,
+                key,
+                requester: by,
+            }),
+            "land" => Some(IncomingEvent::RetryRequested {
+                delivery,
+                key,
+                requester: by,
+            }),
             _ => None,
         }
     }
@@ -289,7 +396,13 @@ impl SlackInbound {
 /// Returns the names of the files that are attached to a message.
 fn attachment_names(event: &Value) -> Vec<String> {
     let files = event["files"].as_array().into_iter().flatten();
-    let name = |file: &Value| file["name"].as_str().or(file["title"].as_str()).unwrap_or("a file").to_owned();
+    let name = |file: &Value| {
+        file["name"]
+            .as_str()
+            .or(file["title"].as_str())
+            .unwrap_or("a file")
+            .to_owned()
+    };
     files.map(name).collect()
 }
 
@@ -302,7 +415,10 @@ fn deleted_message(event: &Value) -> Option<(&str, &str)> {
         "message_changed" if gone["subtype"] == "tombstone" => gone["ts"].as_str()?,
         _ => return None,
     };
-    let root = before["thread_ts"].as_str().or(gone["thread_ts"].as_str()).unwrap_or(ts);
+    let root = before["thread_ts"]
+        .as_str()
+        .or(gone["thread_ts"].as_str())
+        .unwrap_or(ts);
     Some((root, ts))
 }
 
@@ -328,7 +444,11 @@ impl Inbound for SlackInbound {
                             continue;
                         }
                         Err(trouble) => {
-                            let was_open = desk.directory.health(desk.service, &desk.agent).connected.is_some();
+                            let was_open = desk
+                                .directory
+                                .health(desk.service, &desk.agent)
+                                .connected
+                                .is_some();
                             desk.on_disconnected(&trouble, &error_text(&trouble)).await;
                             if was_open {
                                 pause = RETRY_DELAY;
@@ -348,20 +468,43 @@ impl Inbound for SlackInbound {
         })
     }
 
-    fn receive<'a>(&'a self, desk: &'a Intake, headers: &'a HeaderMap, body: &'a [u8]) -> ServiceFuture<'a, ReceiveOutcome> {
+    fn receive<'a>(
+        &'a self,
+        desk: &'a Intake,
+        headers: &'a HeaderMap,
+        body: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
         Box::pin(async move {
             let Some(secret) = &self.signing_secret else {
-                return ReceiveOutcome::Refused { status: 503, why: "no signing secret is set for this agent" };
+                return ReceiveOutcome::Refused {
+                    status: 503,
+                    why: "no signing secret is set for this agent",
+                };
             };
-            let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default();
+            let header = |name: &str| {
+                headers
+                    .get(name)
+                    .and_then(|it| it.to_str().ok())
+                    .unwrap_or_default()
+            };
             let at = header("x-slack-request-timestamp");
-            let given = header("x-slack-signature").strip_prefix("v0=").unwrap_or_default();
+            let given = header("x-slack-signature")
+                .strip_prefix("v0=")
+                .unwrap_or_default();
             if !signature::is_valid(secret, &[b"v0:", at.as_bytes(), b":", body], given) {
-                return ReceiveOutcome::Refused { status: 401, why: "the signature is not Slack's" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the signature is not Slack's",
+                };
             }
-            let fresh = at.parse::<u64>().is_ok_and(|it| (unix_time_ms() / 1_000).abs_diff(it) <= MAX_REQUEST_AGE_S);
+            let fresh = at
+                .parse::<u64>()
+                .is_ok_and(|it| (unix_time_ms() / 1_000).abs_diff(it) <= MAX_REQUEST_AGE_S);
             if !fresh {
-                return ReceiveOutcome::Refused { status: 401, why: "the request is too old" };
+                return ReceiveOutcome::Refused {
+                    status: 401,
+                    why: "the request is too old",
+                };
             }
             let is_form = header("content-type").starts_with("application/x-www-form-urlencoded");
             let (kind, payload) = if is_form {
@@ -370,10 +513,15 @@ impl Inbound for SlackInbound {
                 ("events_api", serde_json::from_slice(body).ok())
             };
             let Some(payload) = payload else {
-                return ReceiveOutcome::Refused { status: 400, why: "the request cannot be parsed" };
+                return ReceiveOutcome::Refused {
+                    status: 400,
+                    why: "the request cannot be parsed",
+                };
             };
             if payload["type"] == "url_verification" {
-                return ReceiveOutcome::Answer(payload["challenge"].as_str().unwrap_or_default().to_owned());
+                return ReceiveOutcome::Answer(
+                    payload["challenge"].as_str().unwrap_or_default().to_owned(),
+                );
             }
             ReceiveOutcome::Events(self.parse_payload(desk, kind, &payload).await)
         })
@@ -383,7 +531,9 @@ impl Inbound for SlackInbound {
 fn error_text(trouble: &ServiceError) -> String {
     match trouble {
         ServiceError::RetryAfter(pause) => format!("Slack asks to wait {} s", pause.as_secs()),
-        ServiceError::OutcomeUnknown(why) | ServiceError::Rejected(why) | ServiceError::Unauthorized(why) => why.clone(),
+        ServiceError::OutcomeUnknown(why)
+        | ServiceError::Rejected(why)
+        | ServiceError::Unauthorized(why) => why.clone(),
     }
 }
 
@@ -398,7 +548,11 @@ fn form_payload(body: &[u8]) -> Option<Value> {
             b'+' => b' ',
             b'%' => {
                 let (high, low) = (rest.next()?, rest.next()?);
-                let digit = |it: u8| char::from(it).to_digit(16).and_then(|it| u8::try_from(it).ok());
+                let digit = |it: u8| {
+                    char::from(it)
+                        .to_digit(16)
+                        .and_then(|it| u8::try_from(it).ok())
+                };
                 digit(high)? * 16 + digit(low)?
             }
             other => other,
@@ -419,22 +573,35 @@ mod tests {
                 json!({ "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply }),
                 Some(("17.1", "17.2")),
             ),
-            (json!({ "subtype": "message_deleted", "deleted_ts": "17.1" }), Some(("17.1", "17.1"))),
+            (
+                json!({ "subtype": "message_deleted", "deleted_ts": "17.1" }),
+                Some(("17.1", "17.1")),
+            ),
             (
                 json!({ "subtype": "message_changed", "message": { "subtype": "tombstone", "ts": "17.1" } }),
                 Some(("17.1", "17.1")),
             ),
-            (json!({ "subtype": "message_changed", "message": { "ts": "17.1", "text": "edited" } }), None),
+            (
+                json!({ "subtype": "message_changed", "message": { "ts": "17.1", "text": "edited" } }),
+                None,
+            ),
             (json!({ "ts": "17.1", "text": "hello" }), None),
         ] {
             assert_eq!(deleted_message(&event), expected, "{event}");
         }
-        let envelope =
-            |event: Value| SlackEnvelope { id: String::new(), kind: String::new(), payload: json!({ "event": event }) };
+        let envelope = |event: Value| SlackEnvelope {
+            id: String::new(),
+            kind: String::new(),
+            payload: json!({ "event": event }),
+        };
         let said = envelope(json!({ "channel": "C1", "thread_ts": "17.1", "ts": "17.2" }));
         let gone = envelope(json!({
             "channel": "C1", "ts": "18.9", "subtype": "message_deleted", "deleted_ts": "17.2", "previous_message": reply
         }));
-        assert_eq!(said.thread(), gone.thread(), "a deletion has the place of its message, so it is handled later");
+        assert_eq!(
+            said.thread(),
+            gone.thread(),
+            "a deletion has the place of its message, so it is handled later"
+        );
     }
 }

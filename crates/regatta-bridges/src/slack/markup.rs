@@ -16,13 +16,18 @@ pub(crate) fn plain_text(text: &str, own: &str) -> String {
         rest = &inner[end + 1..];
     }
     found.push_str(rest);
-    let decoded = found.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+    let decoded = found
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&");
     decoded.trim().to_owned()
 }
 
 /// Converts one `<…>` token of Slack's format.
 fn plain_token(text: &str, own: &str) -> String {
-    let (what, label) = text.split_once('|').map_or((text, None), |it| (it.0, Some(it.1)));
+    let (what, label) = text
+        .split_once('|')
+        .map_or((text, None), |it| (it.0, Some(it.1)));
     match (what.chars().next(), label) {
         (Some('@'), _) if &what[1..] == own => String::new(),
         (Some('@'), label) => format!("@{}", label.unwrap_or(&what[1..])),
@@ -45,7 +50,11 @@ pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
 /// Changes an agent's text so that it mentions nobody: an agent must not notify a whole channel.
 pub(crate) fn without_mentions(text: &str) -> String {
     let mut found = text.to_owned();
-    for (loud, quiet) in [("<!", "<\u{200b}!"), ("<@", "<\u{200b}@"), ("<#", "<\u{200b}#")] {
+    for (loud, quiet) in [
+        ("<!", "<\u{200b}!"),
+        ("<@", "<\u{200b}@"),
+        ("<#", "<\u{200b}#"),
+    ] {
         found = found.replace(loud, quiet);
     }
     for word in ["@channel", "@here", "@everyone"] {
@@ -56,8 +65,17 @@ pub(crate) fn without_mentions(text: &str) -> String {
 
 /// Returns a single line for places that show no blocks, such as notifications and watches.
 pub(crate) fn notification_text(text: &str) -> String {
-    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
-    without_mentions(&line).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let line: String = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .take(300)
+        .collect();
+    without_mentions(&line)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 #[cfg(test)]
@@ -67,7 +85,10 @@ mod tests {
     #[test]
     fn text_is_read_as_people_see_it() {
         for (text, seen) in [
-            ("<@UME> fix the <http://x.y/z|login> bug", "fix the login (http://x.y/z) bug"),
+            (
+                "<@UME> fix the <http://x.y/z|login> bug",
+                "fix the login (http://x.y/z) bug",
+            ),
             ("<@UME>", ""),
             ("<@U2> and <@U3|bob>", "@U2 and @bob"),
             ("see <https://a.b>", "see https://a.b"),
@@ -85,8 +106,15 @@ mod tests {
     fn quiet_disables_mentions_in_an_agents_text() {
         for text in ["<!channel> hi", "@here", "ping <@U1>", "@everyone"] {
             let said = without_mentions(text);
-            assert!(!said.contains("<!") && !said.contains("<@") && !said.contains("@here"), "{said}");
-            assert!(!notification_text(text).contains('<'), "{}", notification_text(text));
+            assert!(
+                !said.contains("<!") && !said.contains("<@") && !said.contains("@here"),
+                "{said}"
+            );
+            assert!(
+                !notification_text(text).contains('<'),
+                "{}",
+                notification_text(text)
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::rate_limit::RateLimit;
 use crate::render::{self, PlanFormat};
-use crate::service::{PostCard, ServiceFuture, Outbound, SendRequest, SendContent, ServiceError};
+use crate::service::{Outbound, PostCard, SendContent, SendRequest, ServiceError, ServiceFuture};
 
 use super::api::SlackApi;
 use super::markup;
@@ -43,8 +43,13 @@ impl SlackOutbound {
         if known.is_none() && shot.may_exist {
             // The message may exist, because a call was under way when the last run ended.
             let messages = self.api.thread_messages(&channel, &thread).await?;
-            let ours = |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.post_mark);
-            known = messages.iter().find(ours).and_then(|it| it["ts"].as_str()).map(str::to_owned);
+            let ours =
+                |it: &&Value| it["metadata"]["event_payload"]["mark"] == json!(shot.post_mark);
+            known = messages
+                .iter()
+                .find(ours)
+                .and_then(|it| it["ts"].as_str())
+                .map(str::to_owned);
         }
         match known {
             Some(ts) => {
@@ -57,10 +62,9 @@ impl SlackOutbound {
                 body["unfurl_links"] = json!(false);
                 body["unfurl_media"] = json!(false);
                 let said = self.api.call_with_json("chat.postMessage", &body).await?;
-                said["ts"]
-                    .as_str()
-                    .map(str::to_owned)
-                    .ok_or_else(|| ServiceError::OutcomeUnknown("Slack returned no message id".into()))
+                said["ts"].as_str().map(str::to_owned).ok_or_else(|| {
+                    ServiceError::OutcomeUnknown("Slack returned no message id".into())
+                })
             }
         }
     }
@@ -70,12 +74,18 @@ impl Outbound for SlackOutbound {
     fn rate_limits(&self, shot: &SendRequest) -> Vec<RateLimit> {
         let channel = shot.address.get("channel").cloned().unwrap_or_default();
         match (&shot.content, &shot.existing_name) {
-            (SendContent::Reaction { .. }, _) => vec![RateLimit::window("reactions.add", 50, MINUTE)],
+            (SendContent::Reaction { .. }, _) => {
+                vec![RateLimit::window("reactions.add", 50, MINUTE)]
+            }
             (_, Some(_)) => vec![RateLimit::window("chat.update", 50, MINUTE)],
             (_, None) => {
                 let mut limits = vec![
                     RateLimit::window("chat.postMessage", 300, MINUTE),
-                    RateLimit::bucket(format!("post:{channel}"), POST_BURST, Duration::from_secs(1)),
+                    RateLimit::bucket(
+                        format!("post:{channel}"),
+                        POST_BURST,
+                        Duration::from_secs(1),
+                    ),
                 ];
                 if shot.may_exist {
                     // The message is looked up first, and edited if it exists.
@@ -95,19 +105,26 @@ impl Outbound for SlackOutbound {
         render::split_card(card, render::split_text(&card.text, MAX_MESSAGE_CHARS))
     }
 
-    fn show<'a>(&'a self, shot: &'a SendRequest) -> ServiceFuture<'a, Result<String, ServiceError>> {
+    fn show<'a>(
+        &'a self,
+        shot: &'a SendRequest,
+    ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
             match &shot.content {
                 SendContent::Reaction { source } => {
                     let channel = shot.address.get("channel").cloned().unwrap_or_default();
                     let body = json!({"channel": channel, "timestamp": source, "name": "eyes"});
                     match self.api.call_with_json("reactions.add", &body).await {
-                        Err(ServiceError::Rejected(why)) if why.ends_with("already_reacted") => Ok(String::new()),
+                        Err(ServiceError::Rejected(why)) if why.ends_with("already_reacted") => {
+                            Ok(String::new())
+                        }
                         other => other.map(|_| String::new()),
                     }
                 }
                 SendContent::Card(card) => self.show_card(shot, card).await,
-                SendContent::PullRequest { .. } => Err(ServiceError::Rejected("Slack has no pull requests".into())),
+                SendContent::PullRequest { .. } => {
+                    Err(ServiceError::Rejected("Slack has no pull requests".into()))
+                }
             }
         })
     }
@@ -115,11 +132,19 @@ impl Outbound for SlackOutbound {
 
 /// Returns the whole text of a card, in CommonMark.
 fn card_text(card: &PostCard) -> String {
-    markup::without_mentions(&render::card_text(card, &PlanFormat { max_lines: 20, max_line_chars: 150, sign: render::status_sign }))
+    markup::without_mentions(&render::card_text(
+        card,
+        &PlanFormat {
+            max_lines: 20,
+            max_line_chars: 150,
+            sign: render::status_sign,
+        },
+    ))
 }
 
 fn card_blocks(card: &PostCard, words: &str) -> Value {
-    let mut blocks = vec![json!({"type": "markdown", "text": words.chars().take(12_000).collect::<String>()})];
+    let mut blocks =
+        vec![json!({"type": "markdown", "text": words.chars().take(12_000).collect::<String>()})];
     if !card.buttons.is_empty() {
         let buttons: Vec<Value> = card
             .buttons

@@ -6,8 +6,8 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::config::Secret;
+use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::service::ServiceError;
 
 /// The identity of our bot.
@@ -32,7 +32,12 @@ const CLICK_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 impl TelegramApi {
     pub(crate) fn new(http: HttpClient, url: String, token: Secret) -> TelegramApi {
-        TelegramApi { http, url, token, identity: Mutex::default() }
+        TelegramApi {
+            http,
+            url,
+            token,
+            identity: Mutex::default(),
+        }
     }
 
     /// Calls a method. The token is part of the address, so no message contains the address.
@@ -40,21 +45,37 @@ impl TelegramApi {
         self.call_with_timeout(method, body, None).await
     }
 
-    async fn call_with_timeout(&self, method: &str, body: &Value, patience: Option<Duration>) -> Result<Value, ServiceError> {
-        let mut call = HttpCall::new(Method::POST, format!("{}/bot{}/{method}", self.url, self.token.reveal())).json(body);
+    async fn call_with_timeout(
+        &self,
+        method: &str,
+        body: &Value,
+        patience: Option<Duration>,
+    ) -> Result<Value, ServiceError> {
+        let mut call = HttpCall::new(
+            Method::POST,
+            format!("{}/bot{}/{method}", self.url, self.token.reveal()),
+        )
+        .json(body);
         call.timeout = patience;
         classify_answer(method, self.http.call(call).await?)
     }
 
     /// Returns the identity of our bot, which is asked for once.
     pub(crate) async fn identity(&self) -> Result<TelegramIdentity, ServiceError> {
-        let known = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self
+            .identity
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some(me) = known {
             return Ok(me);
         }
         let said = self.call("getMe", &json!({})).await?;
         let username = said["username"].as_str().unwrap_or_default().to_owned();
-        let me = TelegramIdentity { id: said["id"].as_i64().unwrap_or_default(), username };
+        let me = TelegramIdentity {
+            id: said["id"].as_i64().unwrap_or_default(),
+            username,
+        };
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(me.clone());
         Ok(me)
     }
@@ -64,16 +85,27 @@ impl TelegramApi {
         let ask = json!({
             "offset": offset, "timeout": POLL_DURATION_S, "limit": 100, "allowed_updates": ["message", "callback_query"],
         });
-        match self.call_with_timeout("getUpdates", &ask, Some(POLL_TIMEOUT)).await? {
+        match self
+            .call_with_timeout("getUpdates", &ask, Some(POLL_TIMEOUT))
+            .await?
+        {
             Value::Array(updates) => Ok(updates),
-            _ => Err(ServiceError::OutcomeUnknown("getUpdates: Telegram returned no list".into())),
+            _ => Err(ServiceError::OutcomeUnknown(
+                "getUpdates: Telegram returned no list".into(),
+            )),
         }
     }
 
     /// Confirms a pressed button, so that its spinner stops. Failures are only logged, because a
     /// late confirmation does no harm.
     pub(crate) async fn answer_click(&self, id: &str) {
-        let answered = self.call_with_timeout("answerCallbackQuery", &json!({"callback_query_id": id}), Some(CLICK_ANSWER_TIMEOUT)).await;
+        let answered = self
+            .call_with_timeout(
+                "answerCallbackQuery",
+                &json!({"callback_query_id": id}),
+                Some(CLICK_ANSWER_TIMEOUT),
+            )
+            .await;
         if let Err(trouble) = answered {
             tracing::debug!("could not confirm a pressed button: {trouble:?}");
         }
@@ -85,16 +117,27 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
     if answer.body["ok"] == json!(true) {
         return Ok(answer.body["result"].take());
     }
-    let code = answer.body["error_code"].as_u64().unwrap_or(u64::from(answer.status));
-    let said = answer.body["description"].as_str().unwrap_or("no reason given").to_owned();
+    let code = answer.body["error_code"]
+        .as_u64()
+        .unwrap_or(u64::from(answer.status));
+    let said = answer.body["description"]
+        .as_str()
+        .unwrap_or("no reason given")
+        .to_owned();
     Err(match code {
         429 => {
-            let seconds = answer.body["parameters"]["retry_after"].as_f64().filter(|it| (0.0..86_400.0).contains(it));
-            let pause = seconds.map(Duration::from_secs_f64).or_else(|| answer.retry_after());
+            let seconds = answer.body["parameters"]["retry_after"]
+                .as_f64()
+                .filter(|it| (0.0..86_400.0).contains(it));
+            let pause = seconds
+                .map(Duration::from_secs_f64)
+                .or_else(|| answer.retry_after());
             ServiceError::RetryAfter(pause.unwrap_or(Duration::from_secs(1)))
         }
         // Telegram answers a wrong token with either code.
-        401 | 404 => ServiceError::Unauthorized(format!("{method}: Telegram says {said}; check the bot's token")),
+        401 | 404 => ServiceError::Unauthorized(format!(
+            "{method}: Telegram says {said}; check the bot's token"
+        )),
         400 | 403 => ServiceError::Rejected(format!("{method}: Telegram says {said}")),
         _ => ServiceError::OutcomeUnknown(format!("{method}: Telegram answered {code}: {said}")),
     })
@@ -108,17 +151,51 @@ mod tests {
 
     #[test]
     fn class_of_an_answer_follows_from_its_status_and_body() {
-        let answer = |status: u16, body: Value| classify_answer("X", HttpAnswer { status, headers: HeaderMap::new(), body });
-        let error = |code: u64, text: &str| json!({"ok": false, "error_code": code, "description": text});
-        assert_eq!(answer(200, json!({"ok": true, "result": [1]})), Ok(json!([1])));
+        let answer = |status: u16, body: Value| {
+            classify_answer(
+                "X",
+                HttpAnswer {
+                    status,
+                    headers: HeaderMap::new(),
+                    body,
+                },
+            )
+        };
+        let error =
+            |code: u64, text: &str| json!({"ok": false, "error_code": code, "description": text});
+        assert_eq!(
+            answer(200, json!({"ok": true, "result": [1]})),
+            Ok(json!([1]))
+        );
         let mut late = error(429, "Too Many Requests: retry after 7");
         late["parameters"] = json!({"retry_after": 7});
-        assert_eq!(answer(429, late), Err(ServiceError::RetryAfter(Duration::from_secs(7))));
-        assert!(matches!(answer(401, error(401, "Unauthorized")), Err(ServiceError::Unauthorized(_))));
-        assert!(matches!(answer(404, error(404, "Not Found")), Err(ServiceError::Unauthorized(_))));
-        assert!(matches!(answer(400, error(400, "Bad Request: chat not found")), Err(ServiceError::Rejected(_))));
-        assert!(matches!(answer(403, error(403, "Forbidden: bot was blocked")), Err(ServiceError::Rejected(_))));
-        assert!(matches!(answer(409, error(409, "Conflict: another poll")), Err(ServiceError::OutcomeUnknown(_))));
-        assert!(matches!(answer(502, Value::Null), Err(ServiceError::OutcomeUnknown(_))));
+        assert_eq!(
+            answer(429, late),
+            Err(ServiceError::RetryAfter(Duration::from_secs(7)))
+        );
+        assert!(matches!(
+            answer(401, error(401, "Unauthorized")),
+            Err(ServiceError::Unauthorized(_))
+        ));
+        assert!(matches!(
+            answer(404, error(404, "Not Found")),
+            Err(ServiceError::Unauthorized(_))
+        ));
+        assert!(matches!(
+            answer(400, error(400, "Bad Request: chat not found")),
+            Err(ServiceError::Rejected(_))
+        ));
+        assert!(matches!(
+            answer(403, error(403, "Forbidden: bot was blocked")),
+            Err(ServiceError::Rejected(_))
+        ));
+        assert!(matches!(
+            answer(409, error(409, "Conflict: another poll")),
+            Err(ServiceError::OutcomeUnknown(_))
+        ));
+        assert!(matches!(
+            answer(502, Value::Null),
+            Err(ServiceError::OutcomeUnknown(_))
+        ));
     }
 }

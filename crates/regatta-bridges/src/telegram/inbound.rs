@@ -10,9 +10,11 @@ use regatta_core::conversation::{Conversation, MAX_TEXT_BYTES, Service};
 use regatta_core::ids::{ApprovalId, ConversationId};
 use serde_json::Value;
 
-use crate::intake::Intake;
 use crate::config::Requester;
-use crate::service::{ServiceFuture, Inbound, IncomingEvent, ReceiveOutcome, IncomingMessage, ServiceError};
+use crate::intake::Intake;
+use crate::service::{
+    Inbound, IncomingEvent, IncomingMessage, ReceiveOutcome, ServiceError, ServiceFuture,
+};
 
 use super::api::{TelegramApi, TelegramIdentity};
 use super::{markup, message_number};
@@ -32,7 +34,12 @@ impl TelegramInbound {
     /// Polls once. Each update is stored before the next poll confirms it.
     async fn poll_once(&self, desk: &Intake, offset: &mut i64) -> Result<(), ServiceError> {
         let me = self.api.identity().await?;
-        if desk.directory.health(desk.service, &desk.agent).connected.is_none() {
+        if desk
+            .directory
+            .health(desk.service, &desk.agent)
+            .connected
+            .is_none()
+        {
             desk.set_names(&[&me.id.to_string(), &me.username]);
             desk.on_connected().await;
         }
@@ -40,13 +47,20 @@ impl TelegramInbound {
             if desk.is_paused() {
                 return Ok(()); // the update comes again
             }
-            self.handle_update(desk, &me, &update).await.map_err(ServiceError::OutcomeUnknown)?;
+            self.handle_update(desk, &me, &update)
+                .await
+                .map_err(ServiceError::OutcomeUnknown)?;
             *offset = update["update_id"].as_i64().map_or(*offset, |it| it + 1);
         }
         Ok(())
     }
 
-    async fn handle_update(&self, desk: &Intake, me: &TelegramIdentity, update: &Value) -> Result<(), String> {
+    async fn handle_update(
+        &self,
+        desk: &Intake,
+        me: &TelegramIdentity,
+        update: &Value,
+    ) -> Result<(), String> {
         if let Some(click) = update.get("callback_query") {
             let taken = async {
                 match parse_click(&desk.board(), desk, click) {
@@ -57,7 +71,10 @@ impl TelegramInbound {
             let id = click["id"].as_str().unwrap_or_default();
             return tokio::join!(self.api.answer_click(id), taken).1;
         }
-        match update.get("message").and_then(|it| parse_message(desk, me, it)) {
+        match update
+            .get("message")
+            .and_then(|it| parse_message(desk, me, it))
+        {
             Some(said) => desk.accept(IncomingEvent::Message(said)).await,
             None => Ok(()),
         }
@@ -80,7 +97,9 @@ impl Inbound for TelegramInbound {
                             ServiceError::RetryAfter(pause) => {
                                 format!("Telegram asks to wait {} s", pause.as_secs().max(1))
                             }
-                            ServiceError::OutcomeUnknown(why) | ServiceError::Rejected(why) | ServiceError::Unauthorized(why) => why.clone(),
+                            ServiceError::OutcomeUnknown(why)
+                            | ServiceError::Rejected(why)
+                            | ServiceError::Unauthorized(why) => why.clone(),
                         };
                         desk.on_disconnected(&trouble, &words).await;
                         match trouble {
@@ -96,8 +115,18 @@ impl Inbound for TelegramInbound {
         })
     }
 
-    fn receive<'a>(&'a self, _: &'a Intake, _: &'a HeaderMap, _: &'a [u8]) -> ServiceFuture<'a, ReceiveOutcome> {
-        Box::pin(async { ReceiveOutcome::Refused { status: 503, why: "Telegram is polled; it has no webhook route" } })
+    fn receive<'a>(
+        &'a self,
+        _: &'a Intake,
+        _: &'a HeaderMap,
+        _: &'a [u8],
+    ) -> ServiceFuture<'a, ReceiveOutcome> {
+        Box::pin(async {
+            ReceiveOutcome::Refused {
+                status: 503,
+                why: "Telegram is polled; it has no webhook route",
+            }
+        })
     }
 }
 
@@ -105,7 +134,10 @@ impl Inbound for TelegramInbound {
 /// used, because anybody can choose it.
 fn requester(user: &Value) -> Requester {
     Requester {
-        id: user["id"].as_i64().map(|it| it.to_string()).unwrap_or_default(),
+        id: user["id"]
+            .as_i64()
+            .map(|it| it.to_string())
+            .unwrap_or_default(),
         name: user["username"].as_str().unwrap_or_default().to_owned(),
         is_bot: user["is_bot"].as_bool().unwrap_or(false),
         ..Requester::default()
@@ -114,12 +146,18 @@ fn requester(user: &Value) -> Requester {
 
 fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Option<IncomingMessage> {
     let board = desk.board();
-    let (chat, id) = (message["chat"]["id"].as_i64()?, message["message_id"].as_i64()?);
+    let (chat, id) = (
+        message["chat"]["id"].as_i64()?,
+        message["message_id"].as_i64()?,
+    );
     let attachments = attachment_names(message);
     let (text, entities) = match message["text"].as_str() {
         Some(text) => (text, &message["entities"]),
         None if attachments.is_empty() => return None,
-        None => (message["caption"].as_str().unwrap_or_default(), &message["caption_entities"]),
+        None => (
+            message["caption"].as_str().unwrap_or_default(),
+            &message["caption_entities"],
+        ),
     };
     let mut by = requester(message.get("from")?);
     if by.id == me.id.to_string() {
@@ -140,20 +178,34 @@ fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Optio
     if !called && !desk.has_conversation(&key) {
         return None;
     }
-    let mut place = BTreeMap::from([("chat".to_owned(), chat.to_string()), ("root".to_owned(), root)]);
+    let mut place = BTreeMap::from([
+        ("chat".to_owned(), chat.to_string()),
+        ("root".to_owned(), root),
+    ]);
     if !is_private {
         place.insert("reply".into(), id.to_string());
     }
     if let Some(topic) = forum_topic(message) {
         place.insert("topic".into(), topic.to_string());
     }
-    let answered = reply["text"].as_str().or(reply["caption"].as_str()).filter(|_| replies_to != Some(me.id));
-    let context = answered.filter(|_| called && desk.needs_context(&chat.to_string())).map(|it| {
-        let who = requester(&reply["from"]);
-        let name = if who.name.is_empty() { who.id } else { who.name };
-        format!("{name}: {}", it.chars().take(16_000).collect::<String>())
-    });
-    let title = message["chat"]["title"].as_str().map_or_else(|| format!("a chat with {}", by.name), str::to_owned);
+    let answered = reply["text"]
+        .as_str()
+        .or(reply["caption"].as_str())
+        .filter(|_| replies_to != Some(me.id));
+    let context = answered
+        .filter(|_| called && desk.needs_context(&chat.to_string()))
+        .map(|it| {
+            let who = requester(&reply["from"]);
+            let name = if who.name.is_empty() {
+                who.id
+            } else {
+                who.name
+            };
+            format!("{name}: {}", it.chars().take(16_000).collect::<String>())
+        });
+    let title = message["chat"]["title"]
+        .as_str()
+        .map_or_else(|| format!("a chat with {}", by.name), str::to_owned);
     Some(IncomingMessage {
         delivery: format!("{chat}:{id}"),
         channel: chat.to_string(),
@@ -167,7 +219,8 @@ fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Optio
         source: id.to_string(),
         mentions_agent: called,
         // A message that begins with a name is addressed to its owner.
-        addresses_another: !called && (names_another || to_another || text.trim_start().starts_with('@')),
+        addresses_another: !called
+            && (names_another || to_another || text.trim_start().starts_with('@')),
         context,
         attachments,
         pull: None,
@@ -176,12 +229,30 @@ fn parse_message(desk: &Intake, me: &TelegramIdentity, message: &Value) -> Optio
 
 /// Returns the attachments of a message: a file's name, or the kind of attachment.
 fn attachment_names(message: &Value) -> Vec<String> {
-    let kinds = ["document", "photo", "audio", "video", "voice", "video_note", "animation", "sticker"];
+    let kinds = [
+        "document",
+        "photo",
+        "audio",
+        "video",
+        "voice",
+        "video_note",
+        "animation",
+        "sticker",
+    ];
     let has = |kind: &&&str| message.get(**kind).is_some();
     // Telegram also sends an animation as a document.
     let is_twice = |kind: &&&str| **kind == "document" && message.get("animation").is_some();
-    let name = |kind: &&str| message[*kind]["file_name"].as_str().map_or_else(|| format!("a {kind}"), str::to_owned);
-    kinds.iter().filter(has).filter(|kind| !is_twice(kind)).map(name).collect()
+    let name = |kind: &&str| {
+        message[*kind]["file_name"]
+            .as_str()
+            .map_or_else(|| format!("a {kind}"), str::to_owned)
+    };
+    kinds
+        .iter()
+        .filter(has)
+        .filter(|kind| !is_twice(kind))
+        .map(name)
+        .collect()
 }
 
 /// Returns the topic of a forum that a message belongs to.
@@ -199,11 +270,19 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
     if message["chat"]["type"].as_str() == Some("private") {
         return "0".into();
     }
-    let Some(answered) = message["reply_to_message"]["message_id"].as_i64() else { return id.to_string() };
-    let known = board.conversations.values().find(|it| contains_message(it, chat, answered));
+    let Some(answered) = message["reply_to_message"]["message_id"].as_i64() else {
+        return id.to_string();
+    };
+    let known = board
+        .conversations
+        .values()
+        .find(|it| contains_message(it, chat, answered));
     match known.and_then(|it| it.address.get("root").cloned()) {
         Some(root) => root,
-        None => message["message_thread_id"].as_i64().unwrap_or(answered).to_string(),
+        None => message["message_thread_id"]
+            .as_i64()
+            .unwrap_or(answered)
+            .to_string(),
     }
 }
 
@@ -212,16 +291,25 @@ fn contains_message(it: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
     let here = it.service == Service::Telegram && it.address.get("chat") == Some(&chat);
     here && (it.address.get("root") == Some(&message)
-        || it.posts.iter().flat_map(|it| &it.refs).any(|it| message_number(it) == message)
+        || it
+            .posts
+            .iter()
+            .flat_map(|it| &it.refs)
+            .any(|it| message_number(it) == message)
         || it.turns.iter().any(|it| it.source == message))
 }
 
 fn message_url(chat: &Value, id: i64) -> Option<String> {
-    if let Some(name) = chat["username"].as_str().filter(|_| chat["type"].as_str() != Some("private")) {
+    if let Some(name) = chat["username"]
+        .as_str()
+        .filter(|_| chat["type"].as_str() != Some("private"))
+    {
         return Some(format!("https://t.me/{name}/{id}"));
     }
     let number = chat["id"].as_i64()?.to_string();
-    number.strip_prefix("-100").map(|it| format!("https://t.me/c/{it}/{id}"))
+    number
+        .strip_prefix("-100")
+        .map(|it| format!("https://t.me/c/{it}/{id}"))
 }
 
 /// Parses a pressed button. Only conversations of the same chat are accepted, whatever the request
@@ -229,21 +317,43 @@ fn message_url(chat: &Value, id: i64) -> Option<String> {
 fn parse_click(board: &Board, desk: &Intake, click: &Value) -> Option<IncomingEvent> {
     let (choice, of) = click["data"].as_str()?.split_once(':')?;
     let chat = click["message"]["chat"]["id"].as_i64()?.to_string();
-    let (by, delivery) = (requester(&click["from"]), format!("click:{}", click["id"].as_str()?));
+    let (by, delivery) = (
+        requester(&click["from"]),
+        format!("click:{}", click["id"].as_str()?),
+    );
     let here = |it: &&Arc<Conversation>| {
-        it.service == Service::Telegram && it.agent == desk.agent && it.address.get("chat") == Some(&chat)
+        it.service == Service::Telegram
+            && it.agent == desk.agent
+            && it.address.get("chat") == Some(&chat)
     };
     if of.starts_with('Q') {
         let approval: ApprovalId = of.parse().ok()?;
         let task = board.approvals.get(&approval)?.task;
-        board.conversations.values().filter(here).find(|it| it.task == Some(task))?;
-        return Some(IncomingEvent::ButtonPressed { delivery, approval, choice: choice.to_owned(), requester: by });
+        board
+            .conversations
+            .values()
+            .filter(here)
+            .find(|it| it.task == Some(task))?;
+        return Some(IncomingEvent::ButtonPressed {
+            delivery,
+            approval,
+            choice: choice.to_owned(),
+            requester: by,
+        });
     }
     let id: ConversationId = of.parse().ok()?;
     let key = board.conversations.get(&id).filter(here)?.key.clone();
     match choice {
-        "stop" => Some(IncomingEvent::StopRequested { delivery, key, requester: by }),
-        "land" => Some(IncomingEvent::RetryRequested { delivery, key, requester: by }),
+        "stop" => Some(IncomingEvent::StopRequested {
+            delivery,
+            key,
+            requester: by,
+        }),
+        "land" => Some(IncomingEvent::RetryRequested {
+            delivery,
+            key,
+            requester: by,
+        }),
         _ => None,
     }
 }
@@ -260,13 +370,29 @@ mod tests {
         let group = json!({"id": -1001, "type": "supergroup"});
         for (message, root) in [
             (json!({"chat": {"id": 5, "type": "private"}}), "0"),
-            (json!({"chat": {"id": 5, "type": "private"}, "reply_to_message": {"message_id": 2}}), "0"),
+            (
+                json!({"chat": {"id": 5, "type": "private"}, "reply_to_message": {"message_id": 2}}),
+                "0",
+            ),
             (json!({"chat": group}), "9"),
-            (json!({"chat": group, "message_thread_id": 4, "is_topic_message": true}), "4"),
-            (json!({"chat": group, "reply_to_message": {"message_id": 2}}), "2"),
-            (json!({"chat": group, "message_thread_id": 1, "reply_to_message": {"message_id": 2}}), "1"),
+            (
+                json!({"chat": group, "message_thread_id": 4, "is_topic_message": true}),
+                "4",
+            ),
+            (
+                json!({"chat": group, "reply_to_message": {"message_id": 2}}),
+                "2",
+            ),
+            (
+                json!({"chat": group, "message_thread_id": 1, "reply_to_message": {"message_id": 2}}),
+                "1",
+            ),
         ] {
-            assert_eq!(conversation_root(&board, -1001, 9, &message), root, "{message}");
+            assert_eq!(
+                conversation_root(&board, -1001, 9, &message),
+                root,
+                "{message}"
+            );
         }
     }
 
@@ -274,19 +400,34 @@ mod tests {
     #[test]
     fn person_is_not_identified_by_a_first_name() {
         let user = json!({"id": 6, "is_bot": false, "first_name": "ann"});
-        assert_eq!(requester(&user), Requester { id: "6".into(), ..Requester::default() });
+        assert_eq!(
+            requester(&user),
+            Requester {
+                id: "6".into(),
+                ..Requester::default()
+            }
+        );
         let user = json!({"id": 6, "is_bot": true, "first_name": "x", "username": "ann"});
-        assert_eq!((requester(&user).name.as_str(), requester(&user).is_bot), ("ann", true));
+        assert_eq!(
+            (requester(&user).name.as_str(), requester(&user).is_bot),
+            ("ann", true)
+        );
     }
 
     #[test]
     fn message_has_a_url_where_telegram_supports_one() {
         let url = |chat| message_url(&chat, 3);
-        assert_eq!(url(json!({"id": -1_001_234, "type": "supergroup"})).as_deref(), Some("https://t.me/c/1234/3"));
+        assert_eq!(
+            url(json!({"id": -1_001_234, "type": "supergroup"})).as_deref(),
+            Some("https://t.me/c/1234/3")
+        );
         assert_eq!(
             url(json!({"id": -1, "type": "supergroup", "username": "dev"})).as_deref(),
             Some("https://t.me/dev/3")
         );
-        assert_eq!(url(json!({"id": 5, "type": "private", "username": "ann"})), None);
+        assert_eq!(
+            url(json!({"id": 5, "type": "private", "username": "ann"})),
+            None
+        );
     }
 }

@@ -19,10 +19,17 @@ pub(crate) fn parse_text(text: &str, entities: &Value, me: &TelegramIdentity) ->
     let units: Vec<u16> = text.encode_utf16().collect();
     let mut found = ParsedMessage::default();
     let mut at = 0;
-    let keep = |from: usize, to: usize| String::from_utf16_lossy(units.get(from..to).unwrap_or_default());
+    let keep =
+        |from: usize, to: usize| String::from_utf16_lossy(units.get(from..to).unwrap_or_default());
     for entity in entities.as_array().into_iter().flatten() {
-        let number = |name: &str| entity[name].as_u64().and_then(|it| usize::try_from(it).ok());
-        let (Some(from), Some(length)) = (number("offset"), number("length")) else { continue };
+        let number = |name: &str| {
+            entity[name]
+                .as_u64()
+                .and_then(|it| usize::try_from(it).ok())
+        };
+        let (Some(from), Some(length)) = (number("offset"), number("length")) else {
+            continue;
+        };
         let to = from.saturating_add(length).min(units.len());
         if from < at || from >= to {
             continue;
@@ -35,7 +42,9 @@ pub(crate) fn parse_text(text: &str, entities: &Value, me: &TelegramIdentity) ->
                 String::new()
             }
             Some("mention") => {
-                found.other_mentions.push(word.trim_start_matches('@').to_owned());
+                found
+                    .other_mentions
+                    .push(word.trim_start_matches('@').to_owned());
                 continue;
             }
             Some("text_mention") if entity["user"]["id"].as_i64() == Some(me.id) => {
@@ -43,7 +52,9 @@ pub(crate) fn parse_text(text: &str, entities: &Value, me: &TelegramIdentity) ->
                 String::new()
             }
             Some("text_mention") => {
-                found.other_mentions.extend(entity["user"]["id"].as_i64().map(|it| it.to_string()));
+                found
+                    .other_mentions
+                    .extend(entity["user"]["id"].as_i64().map(|it| it.to_string()));
                 continue;
             }
             Some("bot_command") if from == 0 => {
@@ -82,10 +93,21 @@ pub(crate) fn to_html(text: &str) -> String {
     while let Some(line) = lines.next() {
         let trimmed = line.trim_start();
         let fence: String = trimmed.chars().take_while(|it| *it == '`').collect();
-        let fence = if fence.is_empty() { trimmed.chars().take_while(|it| *it == '~').collect() } else { fence };
+        let fence = if fence.is_empty() {
+            trimmed.chars().take_while(|it| *it == '~').collect()
+        } else {
+            fence
+        };
         if fence.len() >= 3 && !trimmed[fence.len()..].contains('`') {
-            let language: String = trimmed[fence.len()..].trim().split(' ').next().unwrap_or_default().into();
-            let closes = |it: &str| it.trim().len() >= fence.len() && it.trim().chars().all(|c| fence.starts_with(c));
+            let language: String = trimmed[fence.len()..]
+                .trim()
+                .split(' ')
+                .next()
+                .unwrap_or_default()
+                .into();
+            let closes = |it: &str| {
+                it.trim().len() >= fence.len() && it.trim().chars().all(|c| fence.starts_with(c))
+            };
             let mut code = Vec::new();
             for line in lines.by_ref() {
                 if closes(line) {
@@ -94,7 +116,11 @@ pub(crate) fn to_html(text: &str) -> String {
                 code.push(escape_html(line));
             }
             found.push(code_block_html(&code.join("\n"), &language));
-        } else if trimmed.starts_with('|') && lines.peek().is_some_and(|it| it.trim_start().starts_with("|-")) {
+        } else if trimmed.starts_with('|')
+            && lines
+                .peek()
+                .is_some_and(|it| it.trim_start().starts_with("|-"))
+        {
             // A table is readable only in a fixed-width font.
             let mut rows = vec![escape_html(trimmed)];
             while let Some(row) = lines.next_if(|it| it.trim_start().starts_with('|')) {
@@ -107,7 +133,10 @@ pub(crate) fn to_html(text: &str) -> String {
             while let Some(next) = lines.next_if(|it| it.trim_start().starts_with('>')) {
                 quote.push(bare(next));
             }
-            found.push(format!("<blockquote>{}</blockquote>", quote.join("\n").trim()));
+            found.push(format!(
+                "<blockquote>{}</blockquote>",
+                quote.join("\n").trim()
+            ));
         } else {
             found.push(line_html(line));
         }
@@ -116,7 +145,10 @@ pub(crate) fn to_html(text: &str) -> String {
 }
 
 fn code_block_html(code: &str, language: &str) -> String {
-    let named = !language.is_empty() && language.chars().all(|it| it.is_ascii_alphanumeric() || "+-_#.".contains(it));
+    let named = !language.is_empty()
+        && language
+            .chars()
+            .all(|it| it.is_ascii_alphanumeric() || "+-_#.".contains(it));
     if named {
         format!("<pre><code class=\"language-{language}\">{code}</code></pre>")
     } else {
@@ -129,7 +161,10 @@ fn line_html(line: &str) -> String {
     let indent = &line[..line.len() - trimmed.len()];
     let hashes = trimmed.chars().take_while(|it| *it == '#').count();
     if (1..=6).contains(&hashes) && trimmed[hashes..].starts_with(' ') {
-        return format!("<b>{}</b>", inline_html(trimmed[hashes..].trim().trim_end_matches('#').trim(), true));
+        return format!(
+            "<b>{}</b>",
+            inline_html(trimmed[hashes..].trim().trim_end_matches('#').trim(), true)
+        );
     }
     if matches!(trimmed.trim_end(), "---" | "***" | "___") {
         return "———".into();
@@ -148,7 +183,10 @@ fn line_html(line: &str) -> String {
 }
 
 pub(crate) fn escape_html(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 /// Converts inline marks. Each inner text is converted by itself, so that every tag is closed.
@@ -158,14 +196,22 @@ fn inline_html(text: &str, links: bool) -> String {
     let mut before = ' ';
     while let Some(first) = rest.chars().next() {
         let taken = match first {
-            '\\' => rest[1..].chars().next().filter(char::is_ascii_punctuation).map(|it| (escape_html(&it.to_string()), 2)),
+            '\\' => rest[1..]
+                .chars()
+                .next()
+                .filter(char::is_ascii_punctuation)
+                .map(|it| (escape_html(&it.to_string()), 2)),
             '`' => code_html(rest),
             '*' | '_' | '~' => emphasis_html(rest, before, links),
             '[' if links => link_html(rest),
             _ => None,
         };
         let (shown, length) = taken.unwrap_or_else(|| {
-            let length = if first == '`' { rest.len() - rest.trim_start_matches('`').len() } else { first.len_utf8() };
+            let length = if first == '`' {
+                rest.len() - rest.trim_start_matches('`').len()
+            } else {
+                first.len_utf8()
+            };
             (escape_html(&rest[..length]), length)
         });
         found.push_str(&shown);
@@ -184,10 +230,18 @@ fn code_html(rest: &str) -> Option<(String, usize)> {
         let close = rest[open..].len() - rest[open..].trim_start_matches('`').len();
         if close == run {
             let mut code = &rest[run..open];
-            if code.len() > 2 && code.starts_with(' ') && code.ends_with(' ') && !code.trim().is_empty() {
+            if code.len() > 2
+                && code.starts_with(' ')
+                && code.ends_with(' ')
+                && !code.trim().is_empty()
+            {
                 code = &code[1..code.len() - 1];
             }
-            let shown = if code.is_empty() { String::new() } else { format!("<code>{}</code>", escape_html(code)) };
+            let shown = if code.is_empty() {
+                String::new()
+            } else {
+                format!("<code>{}</code>", escape_html(code))
+            };
             return Some((shown, open + close));
         }
         at = open + close;
@@ -195,9 +249,16 @@ fn code_html(rest: &str) -> Option<(String, usize)> {
 }
 
 fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize)> {
-    let (mark, tag) = ["**", "__", "~~", "*", "_"].into_iter().zip(["b", "b", "s", "i", "i"]).find(|(mark, _)| {
-        rest.starts_with(mark) && rest[mark.len()..].chars().next().is_some_and(|it| !it.is_whitespace())
-    })?;
+    let (mark, tag) = ["**", "__", "~~", "*", "_"]
+        .into_iter()
+        .zip(["b", "b", "s", "i", "i"])
+        .find(|(mark, _)| {
+            rest.starts_with(mark)
+                && rest[mark.len()..]
+                    .chars()
+                    .next()
+                    .is_some_and(|it| !it.is_whitespace())
+        })?;
     let by_word = mark.starts_with('_');
     if by_word && before.is_alphanumeric() {
         return None;
@@ -211,7 +272,10 @@ fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize
         let goes_on = by_word && after.is_some_and(char::is_alphanumeric);
         let ends = !said.is_empty() && !said.ends_with(char::is_whitespace) && !goes_on && !doubled;
         if ends {
-            return Some((format!("<{tag}>{}</{tag}>", inline_html(said, links)), mark.len() * 2 + at));
+            return Some((
+                format!("<{tag}>{}</{tag}>", inline_html(said, links)),
+                mark.len() * 2 + at,
+            ));
         }
         from = at + mark.len();
         if mark.len() == 1 && after == mark.chars().next() {
@@ -225,11 +289,21 @@ fn link_html(rest: &str) -> Option<(String, usize)> {
     let close = rest.find("](")?;
     let end = close + 2 + rest[close + 2..].find(')')?;
     let (label, target) = (&rest[1..close], rest[close + 2..end].trim());
-    let target = target.split(' ').next().unwrap_or_default().trim_matches(['<', '>']);
+    let target = target
+        .split(' ')
+        .next()
+        .unwrap_or_default()
+        .trim_matches(['<', '>']);
     let lower = target.to_ascii_lowercase();
-    let safe = ["https://", "http://", "mailto:"].iter().any(|it| lower.starts_with(it));
+    let safe = ["https://", "http://", "mailto:"]
+        .iter()
+        .any(|it| lower.starts_with(it));
     let shown = inline_html(label, false);
-    let shown = if safe && !label.is_empty() { format!("<a href=\"{}\">{shown}</a>", escape_html(target)) } else { shown };
+    let shown = if safe && !label.is_empty() {
+        format!("<a href=\"{}\">{shown}</a>", escape_html(target))
+    } else {
+        shown
+    };
     Some((shown, end + 1))
 }
 
@@ -241,7 +315,10 @@ mod tests {
     use super::*;
 
     fn test_identity() -> TelegramIdentity {
-        TelegramIdentity { id: 7, username: "claude_bot".into() }
+        TelegramIdentity {
+            id: 7,
+            username: "claude_bot".into(),
+        }
     }
 
     fn entity(kind: &str, offset: usize, length: usize) -> Value {
@@ -253,21 +330,79 @@ mod tests {
         let someone = json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 9}});
         let us = json!({"type": "text_mention", "offset": 0, "length": 3, "user": {"id": 7}});
         for (text, entities, words, called, others) in [
-            ("@claude_bot fix it", json!([entity("mention", 0, 11)]), "fix it", true, vec![]),
-            ("👀 @Claude_Bot fix", json!([entity("mention", 3, 11)]), "👀  fix", true, vec![]),
-            ("@codex_bot review", json!([entity("mention", 0, 10)]), "@codex_bot review", false, vec!["codex_bot"]),
+            (
+                "@claude_bot fix it",
+                json!([entity("mention", 0, 11)]),
+                "fix it",
+                true,
+                vec![],
+            ),
+            (
+                "👀 @Claude_Bot fix",
+                json!([entity("mention", 3, 11)]),
+                "👀  fix",
+                true,
+                vec![],
+            ),
+            (
+                "@codex_bot review",
+                json!([entity("mention", 0, 10)]),
+                "@codex_bot review",
+                false,
+                vec!["codex_bot"],
+            ),
             ("Ann fix", json!([us]), "fix", true, vec![]),
             ("Bob fix", json!([someone]), "Bob fix", false, vec!["9"]),
-            ("/stop@claude_bot", json!([entity("bot_command", 0, 16)]), "stop", true, vec![]),
-            ("/stop@codex_bot", json!([entity("bot_command", 0, 15)]), "stop", false, vec!["codex_bot"]),
-            ("/start", json!([entity("bot_command", 0, 6)]), "", false, vec![]),
-            ("/mission do it", json!([entity("bot_command", 0, 8)]), "!mission do it", false, vec![]),
-            ("see /tmp", json!([entity("bot_command", 4, 4)]), "see /tmp", false, vec![]),
+            (
+                "/stop@claude_bot",
+                json!([entity("bot_command", 0, 16)]),
+                "stop",
+                true,
+                vec![],
+            ),
+            (
+                "/stop@codex_bot",
+                json!([entity("bot_command", 0, 15)]),
+                "stop",
+                false,
+                vec!["codex_bot"],
+            ),
+            (
+                "/start",
+                json!([entity("bot_command", 0, 6)]),
+                "",
+                false,
+                vec![],
+            ),
+            (
+                "/mission do it",
+                json!([entity("bot_command", 0, 8)]),
+                "!mission do it",
+                false,
+                vec![],
+            ),
+            (
+                "see /tmp",
+                json!([entity("bot_command", 4, 4)]),
+                "see /tmp",
+                false,
+                vec![],
+            ),
             ("@claude_bot", Value::Null, "@claude_bot", false, vec![]),
-            ("short", json!([entity("mention", 3, 900), entity("mention", 9, 2)]), "short", false, vec!["rt"]),
+            (
+                "short",
+                json!([entity("mention", 3, 900), entity("mention", 9, 2)]),
+                "short",
+                false,
+                vec!["rt"],
+            ),
         ] {
             let found = parse_text(text, &entities, &test_identity());
-            assert_eq!((found.text.as_str(), found.mentions_agent), (words, called), "{text}");
+            assert_eq!(
+                (found.text.as_str(), found.mentions_agent),
+                (words, called),
+                "{text}"
+            );
             assert_eq!(found.other_mentions, others, "{text}");
         }
     }
@@ -276,19 +411,43 @@ mod tests {
     fn markdown_of_an_agent_becomes_html() {
         for (text, shown) in [
             ("a < b && c > d", "a &lt; b &amp;&amp; c &gt; d"),
-            ("**bold** and *it* and ~~no~~", "<b>bold</b> and <i>it</i> and <s>no</s>"),
-            ("snake_case_name and 2 * 3 * 4", "snake_case_name and 2 * 3 * 4"),
-            ("`a<b` and `` a`b ``", "<code>a&lt;b</code> and <code>a`b</code>"),
+            (
+                "**bold** and *it* and ~~no~~",
+                "<b>bold</b> and <i>it</i> and <s>no</s>",
+            ),
+            (
+                "snake_case_name and 2 * 3 * 4",
+                "snake_case_name and 2 * 3 * 4",
+            ),
+            (
+                "`a<b` and `` a`b ``",
+                "<code>a&lt;b</code> and <code>a`b</code>",
+            ),
             ("# Title", "<b>Title</b>"),
-            ("- one\n  - **two**\n1. three", "• one\n  • <b>two</b>\n1. three"),
-            ("```rust\nlet a = 1 < 2;\n```", "<pre><code class=\"language-rust\">let a = 1 &lt; 2;</code></pre>"),
+            (
+                "- one\n  - **two**\n1. three",
+                "• one\n  • <b>two</b>\n1. three",
+            ),
+            (
+                "```rust\nlet a = 1 < 2;\n```",
+                "<pre><code class=\"language-rust\">let a = 1 &lt; 2;</code></pre>",
+            ),
             ("```\n**no**\n```", "<pre>**no**</pre>"),
             ("```\nnever closed", "<pre>never closed</pre>"),
-            ("[PR #1](https://x.y/1?a=1&b=\"2\")", "<a href=\"https://x.y/1?a=1&amp;b=&quot;2&quot;\">PR #1</a>"),
+            (
+                "[PR #1](https://x.y/1?a=1&b=\"2\")",
+                "<a href=\"https://x.y/1?a=1&amp;b=&quot;2&quot;\">PR #1</a>",
+            ),
             ("[click](javascript:alert(1))", "click)"),
-            ("[click](JavaScript:x) [me](data:y) [t](tg://user?id=1)", "click me t"),
+            (
+                "[click](JavaScript:x) [me](data:y) [t](tg://user?id=1)",
+                "click me t",
+            ),
             ("> said\n> twice", "<blockquote>said\ntwice</blockquote>"),
-            ("| a | b |\n|---|---|\n| 1 | 2 |", "<pre>| a | b |\n|---|---|\n| 1 | 2 |</pre>"),
+            (
+                "| a | b |\n|---|---|\n| 1 | 2 |",
+                "<pre>| a | b |\n|---|---|\n| 1 | 2 |</pre>",
+            ),
             ("\\*not\\* and 5\\% \\n", "*not* and 5% \\n"),
             ("**a *b* c**", "<b>a <i>b</i> c</b>"),
             ("unclosed **bold and `code", "unclosed **bold and `code"),
@@ -323,7 +482,8 @@ mod tests {
             prop_assert!(shown.is_some(), "{html}");
             let units = |it: &str| it.encode_utf16().count();
             let shown = shown.unwrap_or_default().replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"");
-            prop_assert!(units(&shown.replace("&amp;", "&")) <= units(&text) + 2, "{html} is longer than {text}");
+            prop_assert!(units(&shown.replace("&amp;", "&")) <= units(&text) + 2, "{html} is \
+                longer than {text}");
         }
     }
 }

@@ -9,7 +9,9 @@ use serde_json::{Value, json};
 
 use crate::rate_limit::RateLimit;
 use crate::render::{self, PlanFormat};
-use crate::service::{CardButton, PostCard, ServiceFuture, Outbound, SendRequest, SendContent, CardTone, ServiceError};
+use crate::service::{
+    CardButton, CardTone, Outbound, PostCard, SendContent, SendRequest, ServiceError, ServiceFuture,
+};
 
 use super::api::TelegramApi;
 use super::{markup, message_name, message_number};
@@ -33,13 +35,17 @@ impl TelegramOutbound {
     async fn react(&self, shot: &SendRequest, source: &str) -> Result<String, ServiceError> {
         let chat = target_chat(shot)?;
         let reaction = json!([{"type": "emoji", "emoji": "👀"}]);
-        let body = json!({"chat_id": chat, "message_id": number_or_text(source), "reaction": reaction});
+        let body =
+            json!({"chat_id": chat, "message_id": number_or_text(source), "reaction": reaction});
         match self.api.call("setMessageReaction", &body).await {
             // A group may allow only other reactions, or none.
             Err(ServiceError::Rejected(_)) => {
                 let mut body = json!({"chat_id": chat, "action": "typing"});
                 set_topic(&mut body, shot);
-                self.api.call("sendChatAction", &body).await.map(|_| String::new())
+                self.api
+                    .call("sendChatAction", &body)
+                    .await
+                    .map(|_| String::new())
             }
             other => other.map(|_| String::new()),
         }
@@ -49,7 +55,10 @@ impl TelegramOutbound {
         let text = card_text(card);
         let keyboard = keyboard_rows(&card.buttons);
         let sum = message_hash(&text, &keyboard);
-        let passing = matches!(card.tone, CardTone::Working | CardTone::Waiting | CardTone::Answered);
+        let passing = matches!(
+            card.tone,
+            CardTone::Working | CardTone::Waiting | CardTone::Answered
+        );
         match shot.existing_name.as_deref() {
             // The message may exist, and a progress message is not worth sending twice.
             None if shot.may_exist && passing => Ok(UNCERTAIN_NAME.into()),
@@ -58,9 +67,14 @@ impl TelegramOutbound {
                 if name == message_name(message_number(name), &sum) {
                     return Ok(name.to_owned()); // Telegram refuses an edit without a change
                 }
-                match self.edit_message(shot, message_number(name), &text, &keyboard).await {
+                match self
+                    .edit_message(shot, message_number(name), &text, &keyboard)
+                    .await
+                {
                     Ok(()) => Ok(message_name(message_number(name), &sum)),
-                    Err(ServiceError::Rejected(why)) if is_unchanged(&why) => Ok(message_name(message_number(name), &sum)),
+                    Err(ServiceError::Rejected(why)) if is_unchanged(&why) => {
+                        Ok(message_name(message_number(name), &sum))
+                    }
                     // The message was deleted or is too old to edit. An answer is sent again below.
                     Err(ServiceError::Rejected(why)) if is_gone(&why) && !passing => {
                         let number = self.send_message(shot, &text, &keyboard).await?;
@@ -76,26 +90,47 @@ impl TelegramOutbound {
         }
     }
 
-    async fn send_message(&self, shot: &SendRequest, text: &str, keyboard: &Value) -> Result<String, ServiceError> {
+    async fn send_message(
+        &self,
+        shot: &SendRequest,
+        text: &str,
+        keyboard: &Value,
+    ) -> Result<String, ServiceError> {
         let mut body = message_body(shot, text, keyboard)?;
         set_topic(&mut body, shot);
         if let Some(reply) = shot.address.get("reply") {
             let reply = shot.address.get("source").unwrap_or(reply);
-            body["reply_parameters"] = json!({"message_id": number_or_text(reply), "allow_sending_without_reply": true});
+            body["reply_parameters"] =
+                json!({"message_id": number_or_text(reply), "allow_sending_without_reply": true});
         }
         let said = self.call_or_drop_markup("sendMessage", body, text).await?;
         let number = said["message_id"].as_i64().map(|it| it.to_string());
-        number.ok_or_else(|| ServiceError::OutcomeUnknown("sendMessage: Telegram returned no message id".into()))
+        number.ok_or_else(|| {
+            ServiceError::OutcomeUnknown("sendMessage: Telegram returned no message id".into())
+        })
     }
 
-    async fn edit_message(&self, shot: &SendRequest, id: &str, text: &str, keyboard: &Value) -> Result<(), ServiceError> {
+    async fn edit_message(
+        &self,
+        shot: &SendRequest,
+        id: &str,
+        text: &str,
+        keyboard: &Value,
+    ) -> Result<(), ServiceError> {
         let mut body = message_body(shot, text, keyboard)?;
         body["message_id"] = json!(number_or_text(id));
-        self.call_or_drop_markup("editMessageText", body, text).await.map(drop)
+        self.call_or_drop_markup("editMessageText", body, text)
+            .await
+            .map(drop)
     }
 
     /// Sends a message, without its markup if Telegram cannot parse that.
-    async fn call_or_drop_markup(&self, method: &str, mut body: Value, text: &str) -> Result<Value, ServiceError> {
+    async fn call_or_drop_markup(
+        &self,
+        method: &str,
+        mut body: Value,
+        text: &str,
+    ) -> Result<Value, ServiceError> {
         match self.api.call(method, &body).await {
             Err(ServiceError::Rejected(why)) if why.contains("can't parse entities") => {
                 tracing::warn!("sending a message without markup: {why}");
@@ -131,12 +166,17 @@ impl Outbound for TelegramOutbound {
         render::split_card(card, split_by_units(&card.text))
     }
 
-    fn show<'a>(&'a self, shot: &'a SendRequest) -> ServiceFuture<'a, Result<String, ServiceError>> {
+    fn show<'a>(
+        &'a self,
+        shot: &'a SendRequest,
+    ) -> ServiceFuture<'a, Result<String, ServiceError>> {
         Box::pin(async move {
             match &shot.content {
                 SendContent::Reaction { source } => self.react(shot, source).await,
                 SendContent::Card(card) => self.show_card(shot, card).await,
-                SendContent::PullRequest { .. } => Err(ServiceError::Rejected("Telegram has no pull requests".into())),
+                SendContent::PullRequest { .. } => Err(ServiceError::Rejected(
+                    "Telegram has no pull requests".into(),
+                )),
             }
         })
     }
@@ -147,7 +187,11 @@ fn split_by_units(text: &str) -> Vec<String> {
     let mut most = MAX_TEXT_UNITS;
     loop {
         let pieces = render::split_text(text, most);
-        if most <= MAX_TEXT_UNITS / 2 || pieces.iter().all(|it| it.encode_utf16().count() <= MAX_TEXT_UNITS) {
+        if most <= MAX_TEXT_UNITS / 2
+            || pieces
+                .iter()
+                .all(|it| it.encode_utf16().count() <= MAX_TEXT_UNITS)
+        {
             return pieces; // no character has more than two units
         }
         most -= MAX_TEXT_UNITS / 10;
@@ -156,11 +200,14 @@ fn split_by_units(text: &str) -> Vec<String> {
 
 fn target_chat(shot: &SendRequest) -> Result<Value, ServiceError> {
     let chat = shot.address.get("chat").map(|it| number_or_text(it));
-    chat.ok_or_else(|| ServiceError::Rejected("the Telegram chat of this conversation is unknown".into()))
+    chat.ok_or_else(|| {
+        ServiceError::Rejected("the Telegram chat of this conversation is unknown".into())
+    })
 }
 
 fn number_or_text(text: &str) -> Value {
-    text.parse::<i64>().map_or_else(|_| json!(text), |it| json!(it))
+    text.parse::<i64>()
+        .map_or_else(|_| json!(text), |it| json!(it))
 }
 
 fn set_topic(body: &mut Value, shot: &SendRequest) {
@@ -216,7 +263,14 @@ fn keyboard_rows(buttons: &[CardButton]) -> Value {
 
 /// Returns the whole text of a card, in CommonMark.
 fn card_text(card: &PostCard) -> String {
-    render::card_text(card, &PlanFormat { max_lines: 12, max_line_chars: 80, sign: render::status_sign })
+    render::card_text(
+        card,
+        &PlanFormat {
+            max_lines: 12,
+            max_line_chars: 80,
+            sign: render::status_sign,
+        },
+    )
 }
 
 #[cfg(test)]
@@ -230,28 +284,67 @@ mod tests {
             "http://127.0.0.1:1".into(),
             crate::config::Secret::new("x"),
         )));
-        for text in ["word ".repeat(4_000), "🚀".repeat(9_000), format!("```\n{}```", "let x = 1;\n".repeat(2_000))] {
-            let buttons = vec![CardButton { label: "Land".into(), value: "land:V1".into(), is_dangerous: false }];
-            let card = PostCard { tone: CardTone::Done, text: text.clone(), buttons, ..PostCard::default() };
+        for text in [
+            "word ".repeat(4_000),
+            "🚀".repeat(9_000),
+            format!("```\n{}```", "let x = 1;\n".repeat(2_000)),
+        ] {
+            let buttons = vec![CardButton {
+                label: "Land".into(),
+                value: "land:V1".into(),
+                is_dangerous: false,
+            }];
+            let card = PostCard {
+                tone: CardTone::Done,
+                text: text.clone(),
+                buttons,
+                ..PostCard::default()
+            };
             let pieces = outbound.split_card(&card);
             assert!(pieces.len() > 3);
             for (at, piece) in pieces.iter().enumerate() {
                 assert!(card_text(piece).encode_utf16().count() <= 4_096);
                 assert_eq!(piece.buttons.is_empty(), at + 1 < pieces.len());
             }
-            let letters = |it: &str| it.chars().filter(|it| it.is_alphabetic() || *it == '🚀').count();
-            assert_eq!(pieces.iter().map(|it| letters(&it.text)).sum::<usize>(), letters(&text), "letters were lost");
+            let letters = |it: &str| {
+                it.chars()
+                    .filter(|it| it.is_alphabetic() || *it == '🚀')
+                    .count()
+            };
+            assert_eq!(
+                pieces.iter().map(|it| letters(&it.text)).sum::<usize>(),
+                letters(&text),
+                "letters were lost"
+            );
         }
     }
 
     #[test]
     fn buttons_share_a_row_while_there_is_room() {
-        let button = |label: &str| CardButton { label: label.into(), value: format!("x:{}", label.len()), is_dangerous: false };
-        let rows = keyboard_rows(&[button("Allow"), button("Always in this task"), button("Deny"), button(&"x".repeat(60))]);
-        let rows: Vec<usize> = rows.as_array().unwrap().iter().map(|it| it.as_array().unwrap().len()).collect();
+        let button = |label: &str| CardButton {
+            label: label.into(),
+            value: format!("x:{}", label.len()),
+            is_dangerous: false,
+        };
+        let rows = keyboard_rows(&[
+            button("Allow"),
+            button("Always in this task"),
+            button("Deny"),
+            button(&"x".repeat(60)),
+        ]);
+        let rows: Vec<usize> = rows
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it.as_array().unwrap().len())
+            .collect();
         assert_eq!(rows, [3, 1]);
         assert_eq!(keyboard_rows(&[]), json!([]));
-        let long = CardButton { label: "x".into(), value: "y".repeat(65), is_dangerous: false };
+        let long = CardButton {
+            label: "x".into(),
+            value: "y".repeat(65),
+            is_dangerous: false,
+        };
         assert_eq!(keyboard_rows(&[long]), json!([]));
     }
 }

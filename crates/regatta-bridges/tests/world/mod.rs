@@ -9,18 +9,21 @@ use std::time::Duration;
 
 use regatta_bridges::Bridges;
 use regatta_bridges::config::{self, AgentEntry, BridgesConfig};
+use regatta_core::agent_protocol::{
+    AgentEvent, AgentRequest, PermissionOption, PermissionOptionKind, PlanEntry, RequestContent,
+    StopReason, ToolCall, ToolKind, ToolStatus,
+};
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::conversation::Conversation;
 use regatta_core::ids::{AgentName, BranchName, ConversationId, ProjectName};
-use regatta_core::agent_protocol::{AgentRequest, PermissionOption, PermissionOptionKind, PlanEntry, AgentEvent, StopReason, ToolCall, ToolKind, ToolStatus, RequestContent};
 use regatta_core::{agent, project};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::timer::MachineClock;
-use regatta_engine::{Engine, Ports, RedactFn, EngineSettings};
+use regatta_engine::{Engine, EngineSettings, Ports, RedactFn};
+use regatta_testkit::crash_points::{EngineLife, StoreInLife};
 use regatta_testkit::fake_agents::{FakeAgents, FakeProgram};
 use regatta_testkit::fake_git::FakeGit;
 use regatta_testkit::fake_store::FakeStore;
-use regatta_testkit::crash_points::{EngineLife, StoreInLife};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -50,25 +53,46 @@ struct RunningWorld {
 /// Returns the latest message to the agent.
 fn message_in_prompt(program: &FakeProgram) -> String {
     let prompt = &program.launch().prompt;
-    prompt.rsplit("```text\n").next().unwrap_or_default().split("\n```").next().unwrap_or_default().to_owned()
+    prompt
+        .rsplit("```text\n")
+        .next()
+        .unwrap_or_default()
+        .split("\n```")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Does the work that the words of the prompt name: `wait` waits for a signal, `plan` reports a
-/// plan, `submit_async` requests a permission, `fix` changes a file, `leak` shows a secret in the plan and
-/// in the answer.
+/// plan, `submit_async` requests a permission, `fix` changes a file, `leak` shows a secret in the
+/// plan and in the answer.
 fn run_agent(program: &FakeProgram) -> Exit {
-    program.emit(AgentEvent::Started { session: Some("s-1".into()), model: None });
+    program.emit(AgentEvent::Started {
+        session: Some("s-1".into()),
+        model: None,
+    });
     program.emit(AgentEvent::TurnStarted { n: 0 });
     let told = message_in_prompt(program);
     let mut answer = format!("I was told: {told}");
     if told.contains("plan") {
-        let entry = |text: &str, status| PlanEntry { text: text.into(), status };
-        let entries = vec![entry("look", ToolStatus::Completed), entry("repair", ToolStatus::InProgress)];
+        let entry = |text: &str, status| PlanEntry {
+            text: text.into(),
+            status,
+        };
+        let entries = vec![
+            entry("look", ToolStatus::Completed),
+            entry("repair", ToolStatus::InProgress),
+        ];
         program.emit(AgentEvent::Plan { entries });
     }
     if told.contains("leak") {
-        let entry = PlanEntry { text: format!("use {SECRET}"), status: ToolStatus::InProgress };
-        program.emit(AgentEvent::Plan { entries: vec![entry] });
+        let entry = PlanEntry {
+            text: format!("use {SECRET}"),
+            status: ToolStatus::InProgress,
+        };
+        program.emit(AgentEvent::Plan {
+            entries: vec![entry],
+        });
         answer = format!("The password is {SECRET}.");
     }
     if told.contains("wait")
@@ -78,9 +102,21 @@ fn run_agent(program: &FakeProgram) -> Exit {
     }
     if told.contains("ask") {
         let (command, paths) = (Some("npm install zod".into()), vec!["/etc/hosts".into()]);
-        let tool = ToolCall { kind: ToolKind::Execute, command, paths, ..ToolCall::default() };
-        let options = vec![PermissionOption { id: "yes".into(), name: "Yes".into(), kind: PermissionOptionKind::AllowOnce }];
-        program.emit(AgentEvent::RequestMade(AgentRequest { id: "7".into(), content: RequestContent::Permission { tool, options } }));
+        let tool = ToolCall {
+            kind: ToolKind::Execute,
+            command,
+            paths,
+            ..ToolCall::default()
+        };
+        let options = vec![PermissionOption {
+            id: "yes".into(),
+            name: "Yes".into(),
+            kind: PermissionOptionKind::AllowOnce,
+        }];
+        program.emit(AgentEvent::RequestMade(AgentRequest {
+            id: "7".into(),
+            content: RequestContent::Permission { tool, options },
+        }));
         match program.wait_for_input(|it| it.answers.iter().any(|it| it.0 == "7")) {
             Ok(wishes) => answer = format!("{:?}", wishes.answers),
             Err(exit) => return exit,
@@ -90,14 +126,20 @@ fn run_agent(program: &FakeProgram) -> Exit {
         program.append("login.txt", "fixed\n");
         answer = "**Fixed** the login bug in `login.txt`: 1 < 2.".into();
     }
-    program.emit(AgentEvent::TurnEnded { stop: StopReason::EndTurn, class: None, detail: answer });
+    program.emit(AgentEvent::TurnEnded {
+        stop: StopReason::EndTurn,
+        class: None,
+        detail: answer,
+    });
     Exit::Code(0)
 }
 
 pub(crate) fn register_agent(name: &str) -> Command {
     Command::RegisterAgent(agent::RegisterAgent {
         name: AgentName::new(name).unwrap(),
-        runtime: agent::Runtime::Acp { argv: vec!["talks".into()] },
+        runtime: agent::Runtime::Acp {
+            argv: vec!["talks".into()],
+        },
         role: agent::Role::Worker,
         provider: Some("acme".into()),
         profile: agent::Profile::default(),
@@ -112,13 +154,21 @@ impl World {
         git.create_repo(Path::new(REPO), &[("README", "shop\n")]);
         git.require_check("test");
         let agents = FakeAgents::new(&git, run_agent);
-        let port = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         World {
             agents,
             git,
             store: FakeStore::new(),
             vars: BTreeMap::new(),
-            config: BridgesConfig { clock: 20.0, ..BridgesConfig::default() },
+            config: BridgesConfig {
+                clock: 20.0,
+                ..BridgesConfig::default()
+            },
             names: names.iter().map(|it| (*it).to_owned()).collect(),
             port,
             running: None,
@@ -137,7 +187,11 @@ impl World {
             clock: Arc::new(MachineClock),
         };
         let redact = RedactFn(Arc::new(|text| text.replace(SECRET, "[redacted]")));
-        let settings = EngineSettings { stop_grace: Some(Duration::from_millis(300)), redactor: redact, ..EngineSettings::default() };
+        let settings = EngineSettings {
+            stop_grace: Some(Duration::from_millis(300)),
+            redactor: redact,
+            ..EngineSettings::default()
+        };
         let begun = tokio::task::spawn_blocking(move || Engine::start(ports, settings).unwrap().0);
         let engine = begun.await.unwrap();
         if engine.board().projects.is_empty() {
@@ -146,7 +200,15 @@ impl World {
         let listed: Vec<(String, AgentEntry)> = self
             .names
             .iter()
-            .map(|it| (it.clone(), AgentEntry { command: Some("talks".into()), ..AgentEntry::default() }))
+            .map(|it| {
+                (
+                    it.clone(),
+                    AgentEntry {
+                        command: Some("talks".into()),
+                        ..AgentEntry::default()
+                    },
+                )
+            })
             .collect();
         let vars = self.vars.clone();
         let settings = config::BridgeSettings::new(&listed, self.config.clone());
@@ -155,7 +217,11 @@ impl World {
         let listener = TcpListener::bind(("127.0.0.1", self.port)).await.unwrap();
         let router = bridges.router();
         let door = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        self.running = Some(RunningWorld { engine, bridges, server: door });
+        self.running = Some(RunningWorld {
+            engine,
+            bridges,
+            server: door,
+        });
     }
 
     async fn set_up_board(&self, engine: &Engine) {
@@ -172,17 +238,30 @@ impl World {
             commands.push(register_agent(name));
         }
         for command in commands {
-            engine.submit_async(Request { by: by(), key: None, command }).await.unwrap();
+            engine
+                .submit_async(Request {
+                    by: by(),
+                    key: None,
+                    command,
+                })
+                .await
+                .unwrap();
         }
     }
 
     /// Ends like a killed process, so everything under way is interrupted.
     pub(crate) async fn kill(&mut self) {
-        let RunningWorld { engine, bridges, server: door } = self.running.take().unwrap();
+        let RunningWorld {
+            engine,
+            bridges,
+            server: door,
+        } = self.running.take().unwrap();
         door.abort();
         let _cut_off = door.await;
         drop(bridges);
-        tokio::task::spawn_blocking(move || engine.shutdown()).await.unwrap();
+        tokio::task::spawn_blocking(move || engine.shutdown())
+            .await
+            .unwrap();
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -195,15 +274,30 @@ impl World {
 
     /// Starts sending events to the receivers of webhooks.
     pub(crate) fn send_webhooks(&mut self, data: &Path) {
-        self.running.as_mut().unwrap().bridges.send_webhooks(data).unwrap();
+        self.running
+            .as_mut()
+            .unwrap()
+            .bridges
+            .send_webhooks(data)
+            .unwrap();
     }
 
     pub(crate) fn conversations(&self) -> Vec<Conversation> {
-        self.engine().board().conversations.values().map(|it| Conversation::clone(it)).collect()
+        self.engine()
+            .board()
+            .conversations
+            .values()
+            .map(|it| Conversation::clone(it))
+            .collect()
     }
 
     /// Waits until a conversation satisfies `holds`.
-    pub(crate) async fn wait_for(&self, id: u64, what: &str, holds: impl Fn(&Conversation) -> bool) {
+    pub(crate) async fn wait_for(
+        &self,
+        id: u64,
+        what: &str,
+        holds: impl Fn(&Conversation) -> bool,
+    ) {
         let mut changes = self.engine().watch_board();
         let deadline = tokio::time::Instant::now() + TEST_TIMEOUT;
         loop {
@@ -213,7 +307,10 @@ impl World {
                 return;
             }
             let more = tokio::time::timeout_at(deadline, changes.changed()).await;
-            assert!(matches!(more, Ok(Ok(()))), "timed out before {what}: {it:#?}");
+            assert!(
+                matches!(more, Ok(Ok(()))),
+                "timed out before {what}: {it:#?}"
+            );
         }
     }
 
@@ -227,11 +324,16 @@ impl World {
                 ticks.tick().await;
             }
         };
-        tokio::time::timeout(TEST_TIMEOUT, wait).await.unwrap_or_else(|_| panic!("only {} were sent", sent() - from));
+        tokio::time::timeout(TEST_TIMEOUT, wait)
+            .await
+            .unwrap_or_else(|_| panic!("only {} were sent", sent() - from));
     }
 
     /// Waits until all posts of a conversation are shown and no turn works.
     pub(crate) async fn wait_until_idle(&self, id: u64) {
-        self.wait_for(id, "every post is shown", |it| it.current_turn().is_none() && it.unshown_posts().next().is_none()).await;
+        self.wait_for(id, "every post is shown", |it| {
+            it.current_turn().is_none() && it.unshown_posts().next().is_none()
+        })
+        .await;
     }
 }

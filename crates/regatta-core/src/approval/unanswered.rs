@@ -8,18 +8,18 @@
 //!
 //! Not here: permission requests. They concern one call of one program and end with it.
 
+use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::attempt::Attempt;
 use crate::board::{Board, Draft};
 use crate::command::Actor;
 use crate::event::Event;
 use crate::ids::{ApprovalId, AttemptId, Now, TaskId};
+use crate::intervention;
 use crate::landing;
 use crate::lead;
 use crate::project::UnansweredPolicy;
 use crate::refusal::Refusal;
-use crate::agent_protocol::{RequestAnswer, RequestContent};
-use crate::intervention;
-use crate::task::{self, TaskDuty, TaskStatus, Task};
+use crate::task::{self, Task, TaskDuty, TaskStatus};
 
 use super::{Approval, ApprovalHeard, ApprovalKept, ApprovalWithdrawn, find};
 
@@ -48,16 +48,19 @@ impl Approval {
 
     /// Returns whether the request was answered and no agent has read the answer.
     fn has_unread_answer(&self) -> bool {
-        self.decision.is_some() && !self.is_answer_read && (self.must_be_fetched() || (self.is_kept_for_task && self.is_question()))
+        self.decision.is_some()
+            && !self.is_answer_read
+            && (self.must_be_fetched() || (self.is_kept_for_task && self.is_question()))
     }
 
     /// Returns whether the work can stay as it is after this answer: the answer equals the
     /// assumption, or nobody wants to decide.
     fn answer_confirms_work(&self, answer: &RequestAnswer) -> bool {
         match answer {
-            RequestAnswer::Text { text } => {
-                self.assumed.as_ref().is_some_and(|assumed| assumed.trim().eq_ignore_ascii_case(text.trim()))
-            }
+            RequestAnswer::Text { text } => self
+                .assumed
+                .as_ref()
+                .is_some_and(|assumed| assumed.trim().eq_ignore_ascii_case(text.trim())),
             RequestAnswer::Allow | RequestAnswer::Deny { .. } | RequestAnswer::Cancelled => true,
         }
     }
@@ -70,12 +73,16 @@ impl Approval {
         };
         let answer = match answer {
             RequestAnswer::Text { text } => format!("The answer: {}", text.trim()),
-            RequestAnswer::Deny { reason: Some(words) } => format!("Nobody will answer it, because: {}", words.trim()),
-            RequestAnswer::Allow | RequestAnswer::Deny { reason: None } | RequestAnswer::Cancelled => {
-                "Nobody will answer it. Decide yourself.".to_owned()
-            }
+            RequestAnswer::Deny {
+                reason: Some(words),
+            } => format!("Nobody will answer it, because: {}", words.trim()),
+            RequestAnswer::Allow
+            | RequestAnswer::Deny { reason: None }
+            | RequestAnswer::Cancelled => "Nobody will answer it. Decide yourself.".to_owned(),
         };
-        let assumed = self.assumed.as_ref().map_or(String::new(), |text| format!("\nYou had assumed: {}", text.trim()));
+        let assumed = self.assumed.as_ref().map_or(String::new(), |text| {
+            format!("\nYou had assumed: {}", text.trim())
+        });
         format!("You asked ({}): {question}{assumed}\n{answer}", self.id)
     }
 }
@@ -91,7 +98,9 @@ fn keeps_questions(board: &Board, id: TaskId) -> bool {
 
 fn open_questions(board: &Board, task: TaskId) -> impl Iterator<Item = &Approval> {
     let all = board.approvals.values().map(|approval| &**approval);
-    all.filter(move |approval| approval.task == task && approval.is_open() && approval.is_question())
+    all.filter(move |approval| {
+        approval.task == task && approval.is_open() && approval.is_question()
+    })
 }
 
 /// Returns the oldest question of a task that nobody has answered.
@@ -101,21 +110,26 @@ pub fn open_question(board: &Board, task: TaskId) -> Option<&Approval> {
 
 /// Returns whether an attempt waits for the answer to a question that it asked with a tool.
 pub(crate) fn awaits_answer(board: &Board, attempt: &Attempt) -> bool {
-    let waits_for = |asked: &Approval| asked.attempt == attempt.id && asked.is_awaited() && asked.must_be_fetched();
+    let waits_for = |asked: &Approval| {
+        asked.attempt == attempt.id && asked.is_awaited() && asked.must_be_fetched()
+    };
     attempt.accepts_prompts() && board.approvals.values().any(|asked| waits_for(asked))
 }
 
 /// Refuses to finish work while a question is open and the agent has not stated an assumption.
 pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refusal> {
-    let open = board
-        .approvals
-        .values()
-        .find(|asked| asked.attempt == attempt && asked.is_awaited() && asked.must_be_fetched() && keeps_questions(board, asked.task));
+    let open = board.approvals.values().find(|asked| {
+        asked.attempt == attempt
+            && asked.is_awaited()
+            && asked.must_be_fetched()
+            && keeps_questions(board, asked.task)
+    });
     open.map_or(Ok(()), |asked| {
         Err(Refusal::invalid(
             format!("nobody has answered {} yet", asked.id),
             format!(
-                "wait for the answer: ask with id {0}; or go on with an assumption: ask with id {0} and assume",
+                "wait for the answer: ask with id {0}; or go on with an assumption: ask with id \
+                {0} and assume",
                 asked.id
             ),
         ))
@@ -123,9 +137,18 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
 }
 
 /// Records that an agent goes on without an answer, and with which assumption.
-pub fn continue_without_answer(draft: &mut Draft, attempt: AttemptId, id: ApprovalId, assumed: String) -> Result<(), Refusal> {
+pub fn continue_without_answer(
+    draft: &mut Draft,
+    attempt: AttemptId,
+    id: ApprovalId,
+    assumed: String,
+) -> Result<(), Refusal> {
     let approval = find(draft.board(), id)?;
-    let is_own = draft.board().attempts.get(&attempt).is_some_and(|live| live.task == approval.task);
+    let is_own = draft
+        .board()
+        .attempts
+        .get(&attempt)
+        .is_some_and(|live| live.task == approval.task);
     if !is_own || !approval.is_question() {
         return Err(Refusal::invalid(
             format!("{id} is not a question of {attempt}"),
@@ -133,7 +156,10 @@ pub fn continue_without_answer(draft: &mut Draft, attempt: AttemptId, id: Approv
         ));
     }
     if let Some(decision) = &approval.decision {
-        return Err(Refusal::AlreadyAnswered { approval: id, by: decision.by.display_name().to_owned() });
+        return Err(Refusal::AlreadyAnswered {
+            approval: id,
+            by: decision.by.display_name().to_owned(),
+        });
     }
     if assumed.trim().is_empty() || assumed.len() > MAX_ASSUMPTION_BYTES {
         return Err(Refusal::invalid(
@@ -142,7 +168,10 @@ pub fn continue_without_answer(draft: &mut Draft, attempt: AttemptId, id: Approv
         ));
     }
     if approval.assumed.as_deref() != Some(assumed.trim()) {
-        draft.record(Event::ApprovalKept(ApprovalKept { approval: id, assumed: Some(assumed.trim().to_owned()) }));
+        draft.record(Event::ApprovalKept(ApprovalKept {
+            approval: id,
+            assumed: Some(assumed.trim().to_owned()),
+        }));
     }
     Ok(())
 }
@@ -161,17 +190,33 @@ pub fn mark_answer_read(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
 /// Closes the open requests of an attempt when its turn or the attempt itself is over. Questions of
 /// a task that goes on stay open.
 pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_over: bool) {
-    let asked: Vec<_> = draft.board().approvals.values().filter(|asked| asked.attempt == id).cloned().collect();
+    let asked: Vec<_> = draft
+        .board()
+        .approvals
+        .values()
+        .filter(|asked| asked.attempt == id)
+        .cloned()
+        .collect();
     for asked in asked.iter().filter(|asked| asked.is_open()) {
         let is_kept = asked.is_question() && keeps_questions(draft.board(), asked.task);
         // A lead rests between its turns, so it does not wait. A worker waits for the answer to a
         // question that it asked with a tool.
-        let is_lead = draft.board().tasks.get(&asked.task).is_some_and(|task| task.duty == Some(TaskDuty::Lead));
+        let is_lead = draft
+            .board()
+            .tasks
+            .get(&asked.task)
+            .is_some_and(|task| task.duty == Some(TaskDuty::Lead));
         let waits_on = asked.must_be_fetched() && !is_over && !is_lead;
         if !is_kept {
-            draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn { approval: asked.id, reason: reason.to_owned() }));
+            draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
+                approval: asked.id,
+                reason: reason.to_owned(),
+            }));
         } else if !asked.is_kept_for_task && !waits_on {
-            draft.record(Event::ApprovalKept(ApprovalKept { approval: asked.id, assumed: None }));
+            draft.record(Event::ApprovalKept(ApprovalKept {
+                approval: asked.id,
+                assumed: None,
+            }));
         }
     }
     let task = draft.board().attempts.get(&id).map(|attempt| attempt.task);
@@ -193,13 +238,19 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
 /// Handles the program's withdrawal of a request. If somebody stopped or held the attempt, a
 /// question stays open, because the agent did not change its mind.
 pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, ask: &str) {
-    let found =
-        draft.board().approvals.values().find(|it| it.attempt == attempt.id && it.request.id == ask && it.is_open());
+    let found = draft
+        .board()
+        .approvals
+        .values()
+        .find(|it| it.attempt == attempt.id && it.request.id == ask && it.is_open());
     let Some(asked) = found.cloned() else { return };
     let is_cut_short = attempt.stopping.is_some() || attempt.session.hold_reason.is_some();
     if is_cut_short && asked.is_question() && keeps_questions(draft.board(), asked.task) {
         if !asked.is_kept_for_task {
-            draft.record(Event::ApprovalKept(ApprovalKept { approval: asked.id, assumed: None }));
+            draft.record(Event::ApprovalKept(ApprovalKept {
+                approval: asked.id,
+                assumed: None,
+            }));
         }
     } else {
         super::withdraw(draft, attempt.id, Some(ask), "its agent withdrew it");
@@ -208,12 +259,20 @@ pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, ask: &st
 
 /// Withdraws the requests of a task that is over.
 pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
-    let asked: Vec<(ApprovalId, AttemptId)> =
-        draft.board().approvals.values().filter(|it| it.task == id).map(|it| (it.id, it.attempt)).collect();
+    let asked: Vec<(ApprovalId, AttemptId)> = draft
+        .board()
+        .approvals
+        .values()
+        .filter(|it| it.task == id)
+        .map(|it| (it.id, it.attempt))
+        .collect();
     for (approval, attempt) in asked {
         // A live attempt withdraws its own requests when it ends.
         if !draft.board().attempts.contains_key(&attempt) {
-            draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn { approval, reason: reason.to_owned() }));
+            draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
+                approval,
+                reason: reason.to_owned(),
+            }));
         }
     }
 }
@@ -231,18 +290,49 @@ fn unread_answers(board: &Board, task: TaskId) -> Vec<(Approval, RequestAnswer)>
     if !keeps_questions(board, task) {
         return vec![];
     }
-    let all = board.approvals.values().filter(|asked| asked.task == task && asked.has_unread_answer());
-    all.filter_map(|asked| Some((Approval::clone(asked), asked.decision.as_ref()?.answer.clone()))).collect()
+    let all = board
+        .approvals
+        .values()
+        .filter(|asked| asked.task == task && asked.has_unread_answer());
+    all.filter_map(|asked| {
+        Some((
+            Approval::clone(asked),
+            asked.decision.as_ref()?.answer.clone(),
+        ))
+    })
+    .collect()
 }
 
 /// Delivers an answer to the agent that needs it, if no program waits for it in its own protocol.
-pub(crate) fn deliver_answer(draft: &mut Draft, id: ApprovalId, by: &Actor, now: Now) -> Result<(), Refusal> {
-    let Some(asked) = draft.board().approvals.get(&id).cloned().filter(|asked| asked.has_unread_answer()) else {
+pub(crate) fn deliver_answer(
+    draft: &mut Draft,
+    id: ApprovalId,
+    by: &Actor,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Some(asked) = draft
+        .board()
+        .approvals
+        .get(&id)
+        .cloned()
+        .filter(|asked| asked.has_unread_answer())
+    else {
         return Ok(());
     };
-    let Some(answer) = asked.decision.as_ref().map(|decision| decision.answer.clone()) else { return Ok(()) };
-    let Some(task) = draft.board().tasks.get(&asked.task).cloned() else { return Ok(()) };
-    let at_work = task.attempt.and_then(|attempt| draft.board().attempts.get(&attempt)).cloned();
+    let Some(answer) = asked
+        .decision
+        .as_ref()
+        .map(|decision| decision.answer.clone())
+    else {
+        return Ok(());
+    };
+    let Some(task) = draft.board().tasks.get(&asked.task).cloned() else {
+        return Ok(());
+    };
+    let at_work = task
+        .attempt
+        .and_then(|attempt| draft.board().attempts.get(&attempt))
+        .cloned();
     if let Some(live) = at_work.filter(|live| live.stopping.is_none()) {
         // During its turn, a waiting agent fetches the answer itself. An agent that takes no
         // prompts gets the answer when it finishes.
@@ -263,7 +353,10 @@ pub(crate) fn deliver_answer(draft: &mut Draft, id: ApprovalId, by: &Actor, now:
         TaskStatus::InReview | TaskStatus::Landing => {
             draft.record(Event::ApprovalHeard(ApprovalHeard { approval: id }));
             if landing::revise(draft, task.id, asked.describe_answer(&answer)).is_err() {
-                let text = format!("{id} was answered while the work was landing: {}", answer.phrase());
+                let text = format!(
+                    "{id} was answered while the work was landing: {}",
+                    answer.phrase()
+                );
                 task::warn(draft, task.id, text);
             }
             Ok(())
@@ -271,7 +364,12 @@ pub(crate) fn deliver_answer(draft: &mut Draft, id: ApprovalId, by: &Actor, now:
         _ if task.duty == Some(TaskDuty::Lead) => {
             draft.record(Event::ApprovalHeard(ApprovalHeard { approval: id }));
             if let Some(mission) = task.mission {
-                lead::add_news(draft, mission, &asked.describe_answer(&answer).replace('\n', " "), true);
+                lead::add_news(
+                    draft,
+                    mission,
+                    &asked.describe_answer(&answer).replace('\n', " "),
+                    true,
+                );
             }
             Ok(())
         }
@@ -283,8 +381,15 @@ pub(crate) fn deliver_answer(draft: &mut Draft, id: ApprovalId, by: &Actor, now:
 }
 
 /// Lets finished work go on, to its review or into the queue, when no question is open any more.
-fn release_finished_work(draft: &mut Draft, task: &Task, by: &Actor, now: Now) -> Result<(), Refusal> {
-    let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else { return Ok(()) };
+fn release_finished_work(
+    draft: &mut Draft,
+    task: &Task,
+    by: &Actor,
+    now: Now,
+) -> Result<(), Refusal> {
+    let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else {
+        return Ok(());
+    };
     // Work that never lands stays in review after any answer.
     if landing::guard::never_lands_reason(&submission.changed, &submission.special).is_some() {
         return Ok(());
@@ -295,7 +400,10 @@ fn release_finished_work(draft: &mut Draft, task: &Task, by: &Actor, now: Now) -
     }
     // If somebody else holds the files now, the work stays in review, and a person lands it.
     if !landing::is_free_to_land(draft, task, now) {
-        let reason = format!("the question is answered, but somebody else holds the files: regatta land {}", task.id);
+        let reason = format!(
+            "the question is answered, but somebody else holds the files: regatta land {}",
+            task.id
+        );
         task::change_review_reason(draft, task, submission.clone(), reason);
         return Ok(());
     }
@@ -304,15 +412,26 @@ fn release_finished_work(draft: &mut Draft, task: &Task, by: &Actor, now: Now) -
 
 /// Returns the question whose answer a task's finished work waits for, in review.
 pub fn question_blocking_work<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
-    if task.status == TaskStatus::InReview { open_question(board, task.id) } else { None }
+    if task.status == TaskStatus::InReview {
+        open_question(board, task.id)
+    } else {
+        None
+    }
 }
 
 /// Warns that a task's work is accepted although its questions have no answer.
 pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     let open: Vec<String> = open_questions(draft.board(), task)
         .map(|asked| {
-            let assumed = asked.assumed.as_ref().map_or(String::new(), |text| format!("; the agent assumed: {text}"));
-            format!("nobody answered {} ({}){assumed}", asked.id, asked.subject())
+            let assumed = asked
+                .assumed
+                .as_ref()
+                .map_or(String::new(), |text| format!("; the agent assumed: {text}"));
+            format!(
+                "nobody answered {} ({}){assumed}",
+                asked.id,
+                asked.subject()
+            )
         })
         .collect();
     for text in open {
@@ -337,17 +456,24 @@ pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
     if !keeps_questions(board, task.id) {
         return QuestionGate::Pass;
     }
-    if let Some((asked, answer)) = unread_answers(board, task.id).into_iter().find(|(asked, answer)| !asked.answer_confirms_work(answer)) {
+    if let Some((asked, answer)) = unread_answers(board, task.id)
+        .into_iter()
+        .find(|(asked, answer)| !asked.answer_confirms_work(answer))
+    {
         return QuestionGate::ReturnWork(asked.describe_answer(&answer));
     }
-    let policy = board.projects.get(&task.project).map(|it| it.settings.landing.unanswered).unwrap_or_default();
+    let policy = board
+        .projects
+        .get(&task.project)
+        .map(|it| it.settings.landing.unanswered)
+        .unwrap_or_default();
     let holds = |asked: &&Approval| asked.assumed.is_none() || policy == UnansweredPolicy::Wait;
     let waiting = open_questions(board, task.id).find(holds);
     match waiting.map(|asked| (asked.id, asked.assumed.as_ref())) {
         None => QuestionGate::Pass,
-        Some((id, Some(assumed))) => {
-            QuestionGate::Wait(format!("the work waits for the answer to {id}; the agent assumed: {assumed}"))
-        }
+        Some((id, Some(assumed))) => QuestionGate::Wait(format!(
+            "the work waits for the answer to {id}; the agent assumed: {assumed}"
+        )),
         Some((id, None)) => QuestionGate::Wait(format!("the work waits for the answer to {id}")),
     }
 }

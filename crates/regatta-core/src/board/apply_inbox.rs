@@ -7,26 +7,49 @@ use crate::budget::{Budget, BudgetScope};
 use crate::ids::{AgentName, Now, TaskId};
 use crate::inbox::{InboxItem, Snooze};
 use crate::provider_outage::ProviderOutage;
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 
 use super::{Board, Deadline, Row, RowKey, Rows};
 
 impl Board {
     /// Snoozes an item until a time, or ends its snooze.
-    pub(super) fn snooze_item(&mut self, item: &InboxItem, snooze: Option<Snooze>, now: Now, rows: &mut Rows) {
+    pub(super) fn snooze_item(
+        &mut self,
+        item: &InboxItem,
+        snooze: Option<Snooze>,
+        now: Now,
+        rows: &mut Rows,
+    ) {
         match item {
-            InboxItem::Approval(id) => self.change_approval(*id, rows, |approval| approval.snoozed = snooze),
+            InboxItem::Approval(id) => {
+                self.change_approval(*id, rows, |approval| approval.snoozed = snooze)
+            }
             InboxItem::Task(id) if self.failed.contains_key(id) => {
                 self.change_failed(*id, rows, |task| task.snoozed = snooze);
             }
             InboxItem::Task(id) => {
                 // Snoozing does not count as a change of the task, so the time since which it waits
                 // stays.
-                let since = self.tasks.get(id).map_or(now.unix_ms, |it| it.updated_unix_ms);
-                self.change_task(*id, Now { unix_ms: since, ..now }, rows, |task| task.snoozed = snooze);
+                let since = self
+                    .tasks
+                    .get(id)
+                    .map_or(now.unix_ms, |it| it.updated_unix_ms);
+                self.change_task(
+                    *id,
+                    Now {
+                        unix_ms: since,
+                        ..now
+                    },
+                    rows,
+                    |task| task.snoozed = snooze,
+                );
             }
-            InboxItem::Attempt(id) => self.change_attempt(*id, rows, |attempt| attempt.snoozed = snooze),
-            InboxItem::Budget(scope) => self.change_budget(scope, rows, |budget| budget.snoozed = snooze),
+            InboxItem::Attempt(id) => {
+                self.change_attempt(*id, rows, |attempt| attempt.snoozed = snooze)
+            }
+            InboxItem::Budget(scope) => {
+                self.change_budget(scope, rows, |budget| budget.snoozed = snooze)
+            }
             InboxItem::Agent(name) => self.snooze_parked(&format!("agent:{name}"), snooze, rows),
             InboxItem::Bridge(it) => self.snooze_parked(&it.parked_name(), snooze, rows),
             InboxItem::Request(_) => {} // permission requests of programs cannot be snoozed
@@ -35,20 +58,33 @@ impl Board {
 
     fn snooze_parked(&mut self, name: &str, snooze: Option<Snooze>, rows: &mut Rows) {
         if let Some(parked) = self.parked.get(name) {
-            let parked = ProviderOutage { snoozed: snooze, ..ProviderOutage::clone(parked) };
+            let parked = ProviderOutage {
+                snoozed: snooze,
+                ..ProviderOutage::clone(parked)
+            };
             self.put_parked(Arc::new(parked), rows);
         }
     }
 
-    pub(super) fn index_snooze(&mut self, snooze: Option<Snooze>, item: impl FnOnce() -> InboxItem) {
+    pub(super) fn index_snooze(
+        &mut self,
+        snooze: Option<Snooze>,
+        item: impl FnOnce() -> InboxItem,
+    ) {
         if let Some(it) = snooze {
-            self.timers.insert((it.deadline_fleet_ms, Deadline::Snooze(item())));
+            self.timers
+                .insert((it.deadline_fleet_ms, Deadline::Snooze(item())));
         }
     }
 
-    pub(super) fn unindex_snooze(&mut self, snooze: Option<Snooze>, item: impl FnOnce() -> InboxItem) {
+    pub(super) fn unindex_snooze(
+        &mut self,
+        snooze: Option<Snooze>,
+        item: impl FnOnce() -> InboxItem,
+    ) {
         if let Some(it) = snooze {
-            self.timers.remove(&(it.deadline_fleet_ms, Deadline::Snooze(item())));
+            self.timers
+                .remove(&(it.deadline_fleet_ms, Deadline::Snooze(item())));
         }
     }
 
@@ -63,7 +99,12 @@ impl Board {
         }
     }
 
-    pub(super) fn change_failed(&mut self, id: TaskId, rows: &mut Rows, change: impl FnOnce(&mut Task)) {
+    pub(super) fn change_failed(
+        &mut self,
+        id: TaskId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Task),
+    ) {
         if let Some(task) = self.failed.get(&id) {
             let mut task = Task::clone(task);
             change(&mut task);
@@ -77,7 +118,10 @@ impl Board {
         self.remove_budget(&budget.scope);
         self.index_snooze(budget.snoozed, || InboxItem::Budget(budget.scope.clone()));
         self.budgets.insert(budget.scope.clone(), budget.clone());
-        rows.insert(RowKey::Budget(budget.scope.clone()), Some(Row::Budget(budget)));
+        rows.insert(
+            RowKey::Budget(budget.scope.clone()),
+            Some(Row::Budget(budget)),
+        );
     }
 
     pub(super) fn remove_budget(&mut self, scope: &BudgetScope) {
@@ -86,7 +130,12 @@ impl Board {
         }
     }
 
-    pub(super) fn change_budget(&mut self, scope: &BudgetScope, rows: &mut Rows, change: impl FnOnce(&mut Budget)) {
+    pub(super) fn change_budget(
+        &mut self,
+        scope: &BudgetScope,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Budget),
+    ) {
         if let Some(budget) = self.budgets.get(scope) {
             let mut budget = Budget::clone(budget);
             change(&mut budget);
@@ -97,19 +146,26 @@ impl Board {
     pub(super) fn put_parked(&mut self, parked: Arc<ProviderOutage>, rows: &mut Rows) {
         self.remove_parked(&parked.name);
         if let Some(at) = parked.deadline_fleet_ms {
-            self.timers.insert((at, Deadline::Provider(parked.name.clone())));
+            self.timers
+                .insert((at, Deadline::Provider(parked.name.clone())));
         }
         if let Some(item) = item_of_parked(&parked.name) {
             self.index_snooze(parked.snoozed, || item);
         }
         self.parked.insert(parked.name.clone(), parked.clone());
-        rows.insert(RowKey::Parked(parked.name.clone()), Some(Row::Parked(parked)));
+        rows.insert(
+            RowKey::Parked(parked.name.clone()),
+            Some(Row::Parked(parked)),
+        );
     }
 
     pub(super) fn remove_parked(&mut self, name: &str) {
-        let Some(old) = self.parked.remove(name) else { return };
+        let Some(old) = self.parked.remove(name) else {
+            return;
+        };
         if let Some(at) = old.deadline_fleet_ms {
-            self.timers.remove(&(at, Deadline::Provider(name.to_owned())));
+            self.timers
+                .remove(&(at, Deadline::Provider(name.to_owned())));
         }
         if let Some(item) = item_of_parked(name) {
             self.unindex_snooze(old.snoozed, || item);
@@ -119,6 +175,10 @@ impl Board {
 
 /// Returns the inbox item of a parked name, if the name is that of an agent or a bridge.
 fn item_of_parked(parked: &str) -> Option<InboxItem> {
-    let agent = || AgentName::new(parked.strip_prefix("agent:")?).ok().map(InboxItem::Agent);
+    let agent = || {
+        AgentName::new(parked.strip_prefix("agent:")?)
+            .ok()
+            .map(InboxItem::Agent)
+    };
     agent().or_else(|| Bridge::from_parked_name(parked).map(InboxItem::Bridge))
 }

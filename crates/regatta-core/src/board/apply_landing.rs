@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use crate::event::Event;
 use crate::ids::{CommitId, LandingId, Now, ProjectName};
-use crate::landing::{CarriedLanding, LandingEnd, HoldCount, Landing, MAX_FAULTS, QueueRecord, FailedTrial, LandingState};
+use crate::landing::{
+    CarriedLanding, FailedTrial, HoldCount, Landing, LandingEnd, LandingState, MAX_FAULTS,
+    QueueRecord,
+};
 use crate::project::Project;
 
 use super::{Board, Row, RowKey, Rows};
@@ -26,27 +29,51 @@ impl Board {
                 }
                 self.change_landing(*it.landing(), rows, |landing| {
                     let unverified = it.unverified().clone().unwrap_or_default();
-                    landing.state = LandingState::Trying { ahead, base: None, unverified, void: false };
+                    landing.state = LandingState::Trying {
+                        ahead,
+                        base: None,
+                        unverified,
+                        void: false,
+                    };
                     landing.tries += 1;
                 });
             }
             Event::LandingValidated(it) => self.change_landing(*it.landing(), rows, |landing| {
                 let carries = it.carries().clone().unwrap_or_default();
-                landing.state = LandingState::Validated { old: it.old().clone(), new: it.new().clone(), carries };
+                landing.state = LandingState::Validated {
+                    old: it.old().clone(),
+                    new: it.new().clone(),
+                    carries,
+                };
                 (landing.failed_trial, landing.faults) = (None, 0);
             }),
             Event::LandingRed(it) => self.change_landing(*it.landing(), rows, |landing| {
-                let LandingState::Trying { ahead, .. } = std::mem::replace(&mut landing.state, LandingState::Queued) else { return };
+                let LandingState::Trying { ahead, .. } =
+                    std::mem::replace(&mut landing.state, LandingState::Queued)
+                else {
+                    return;
+                };
                 let settled = it.settled().clone().unwrap_or_default();
-                landing.failed_trial = Some(FailedTrial { ahead, reason: it.reason().clone(), output: it.output().clone(), settled });
+                landing.failed_trial = Some(FailedTrial {
+                    ahead,
+                    reason: it.reason().clone(),
+                    output: it.output().clone(),
+                    settled,
+                });
             }),
             Event::LandingSuspected(it) => {
-                let is_first = self.landings.get(it.landing()).is_some_and(|landing| landing.faults == 0);
+                let is_first = self
+                    .landings
+                    .get(it.landing())
+                    .is_some_and(|landing| landing.faults == 0);
                 self.record_landing_end(*it.landing(), is_first.then_some(true), rows);
                 self.change_landing(*it.landing(), rows, |landing| {
                     landing.faults += 1;
                     // The failed trial is kept until the landings it was tried with have landed.
-                    let red = landing.failed_trial.take().filter(|_| landing.faults >= MAX_FAULTS);
+                    let red = landing
+                        .failed_trial
+                        .take()
+                        .filter(|_| landing.faults >= MAX_FAULTS);
                     discard_trial(landing);
                     (landing.failed_trial, landing.deferred_behind) = (red, it.behind().clone());
                 });
@@ -66,11 +93,13 @@ impl Board {
                 });
                 self.detach_from_trials(*it.landing(), None, rows);
             }
-            Event::LandingReturned(it) => {
-                self.change_landing(*it.landing(), rows, |landing| landing.state = LandingState::Queued)
-            }
+            Event::LandingReturned(it) => self.change_landing(*it.landing(), rows, |landing| {
+                landing.state = LandingState::Queued
+            }),
             Event::LandingApproved(it) => {
-                self.change_landing(*it.landing(), rows, |landing| landing.approved = Some(it.by().clone()));
+                self.change_landing(*it.landing(), rows, |landing| {
+                    landing.approved = Some(it.by().clone())
+                });
             }
             Event::LandingAsked(it) => self.change_landing(*it.landing(), rows, |landing| {
                 landing.first = *it.first();
@@ -81,7 +110,12 @@ impl Board {
             }),
             Event::LandingMoving(it) => self.change_landing(*it.landing(), rows, |landing| {
                 if let LandingState::Validated { old, new, carries } = landing.state.clone() {
-                    landing.state = LandingState::Moving { old, new, fence: *it.fence(), carries };
+                    landing.state = LandingState::Moving {
+                        old,
+                        new,
+                        fence: *it.fence(),
+                        carries,
+                    };
                 }
             }),
             Event::LandingHeld(it) => {
@@ -117,39 +151,68 @@ impl Board {
                 }
                 self.detach_from_trials(*it.landing(), Some(tip), rows);
                 self.change_landing(*it.landing(), rows, |landing| {
-                    landing.end = Some(LandingEnd::Landed { commit: it.commit().clone(), unix_ms: now.unix_ms });
+                    landing.end = Some(LandingEnd::Landed {
+                        commit: it.commit().clone(),
+                        unix_ms: now.unix_ms,
+                    });
                 });
             }
             Event::LandingEnded(it) => {
                 // A landing that failed its trials was counted when it was first suspected.
-                let is_counted = self.landings.get(it.landing()).is_some_and(|landing| landing.faults > 0);
+                let is_counted = self
+                    .landings
+                    .get(it.landing())
+                    .is_some_and(|landing| landing.faults > 0);
                 self.record_landing_end(*it.landing(), it.fault().filter(|_| !is_counted), rows);
                 self.detach_from_trials(*it.landing(), None, rows);
                 self.change_landing(*it.landing(), rows, |landing| {
-                    landing.end = Some(LandingEnd::Removed { reason: it.reason().clone(), unix_ms: now.unix_ms });
+                    landing.end = Some(LandingEnd::Removed {
+                        reason: it.reason().clone(),
+                        unix_ms: now.unix_ms,
+                    });
                 });
             }
             Event::QueueOvertaken(it) => {
-                for id in self.queue_of(it.project()).map(|it| it.id).collect::<Vec<_>>() {
+                for id in self
+                    .queue_of(it.project())
+                    .map(|it| it.id)
+                    .collect::<Vec<_>>()
+                {
                     self.change_landing(id, rows, discard_trial);
                 }
             }
             Event::QueueHeld(it) => {
-                self.change_record(it.project(), rows, |record| record.held = Some(it.hold().clone()));
+                self.change_record(it.project(), rows, |record| {
+                    record.held = Some(it.hold().clone())
+                });
             }
-            Event::QueueReleased(it) => self.change_record(it.project(), rows, |record| record.held = None),
+            Event::QueueReleased(it) => {
+                self.change_record(it.project(), rows, |record| record.held = None)
+            }
             Event::QueueUnpushed(it) => {
-                self.change_record(it.project(), rows, |record| record.unpushed = Some(it.unpushed().clone()));
+                self.change_record(it.project(), rows, |record| {
+                    record.unpushed = Some(it.unpushed().clone())
+                });
             }
             Event::TrunkCompared(event) => {
-                self.change_record(event.project(), rows, |record| record.trunk_difference = event.differs().clone());
+                self.change_record(event.project(), rows, |record| {
+                    record.trunk_difference = event.differs().clone()
+                });
             }
             // Without a tip, the next landing records a tip that the trunk contains.
             Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
-                record.accepted.extend(record.trunk_difference.take().into_iter().flat_map(|difference| difference.missing));
+                record.accepted.extend(
+                    record
+                        .trunk_difference
+                        .take()
+                        .into_iter()
+                        .flat_map(|difference| difference.missing),
+                );
                 record.tip = event.tip().clone();
             }),
-            Event::QueuePushed(it) => self.change_record(it.project(), rows, |record| record.unpushed = None),
+            Event::QueuePushed(it) => {
+                self.change_record(it.project(), rows, |record| record.unpushed = None)
+            }
             _ => {}
         }
     }
@@ -158,8 +221,14 @@ impl Board {
     /// `landed`, it landed as that commit, and trials that were based on it are now based on the
     /// trunk. Without, those trials no longer count.
     fn detach_from_trials(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
-        let Some(project) = self.landings.get(&gone).map(|it| it.project.clone()) else { return };
-        let others: Vec<_> = self.queue_of(&project).filter(|it| it.id != gone).cloned().collect();
+        let Some(project) = self.landings.get(&gone).map(|it| it.project.clone()) else {
+            return;
+        };
+        let others: Vec<_> = self
+            .queue_of(&project)
+            .filter(|it| it.id != gone)
+            .cloned()
+            .collect();
         for before in others {
             let mut after = Landing::clone(&before);
             detach(&mut after, gone, landed);
@@ -171,25 +240,40 @@ impl Board {
 
     /// Records the end of a landing. Later batches get their size from these records.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
-        if let (Some(failed), Some(project)) = (failed, self.landings.get(&id).map(|it| it.project.clone())) {
+        if let (Some(failed), Some(project)) =
+            (failed, self.landings.get(&id).map(|it| it.project.clone()))
+        {
             self.change_record(&project, rows, |record| record.record_outcome(failed));
         }
     }
 
     /// Changes a project's queue record. No task depends on the record, so no task is indexed
     /// again.
-    fn change_record(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut QueueRecord)) {
+    fn change_record(
+        &mut self,
+        name: &ProjectName,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut QueueRecord),
+    ) {
         self.change_project(name, rows, |project| change(&mut project.queue));
     }
 
     /// Changes a part of a project on which no task depends, so no task is indexed again.
-    pub(super) fn change_project(&mut self, name: &ProjectName, rows: &mut Rows, change: impl FnOnce(&mut Project)) {
+    pub(super) fn change_project(
+        &mut self,
+        name: &ProjectName,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Project),
+    ) {
         if let Some(project) = self.projects.get(name) {
             let mut project = Project::clone(project);
             change(&mut project);
             let project = Arc::new(project);
             self.projects.insert(project.name.clone(), project.clone());
-            rows.insert(RowKey::Project(project.name.clone()), Some(Row::Project(project)));
+            rows.insert(
+                RowKey::Project(project.name.clone()),
+                Some(Row::Project(project)),
+            );
         }
     }
 }
@@ -206,10 +290,17 @@ fn discard_trial(landing: &mut Landing) {
 
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.deferred_behind.retain(|it| *it != gone);
-    let carried = |carries: &[CarriedLanding]| carries.iter().find(|it| it.landing == gone).map(|it| it.commit.clone());
+    let carried = |carries: &[CarriedLanding]| {
+        carries
+            .iter()
+            .find(|it| it.landing == gone)
+            .map(|it| it.commit.clone())
+    };
     let with = |carries: &[CarriedLanding]| carried(carries).is_some();
     // The gone landing landed as another commit than the commit that was merged and validated here.
-    let differs = |carries: &[CarriedLanding], commit: &CommitId| carried(carries).is_some_and(|it| it != *commit);
+    let differs = |carries: &[CarriedLanding], commit: &CommitId| {
+        carried(carries).is_some_and(|it| it != *commit)
+    };
     if let Some(red) = &mut landing.failed_trial {
         match (red.ahead.contains(&gone), landed) {
             (true, Some(_)) => red.ahead.retain(|it| *it != gone),
@@ -224,13 +315,17 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
         }
         (LandingState::Trying { void, .. }, Some(_)) => *void = true,
         (LandingState::Trying { ahead, void, .. }, None) => *void |= ahead.contains(&gone),
-        (LandingState::Validated { carries, .. }, Some(commit)) if differs(carries, commit) => landing.state = LandingState::Queued,
+        (LandingState::Validated { carries, .. }, Some(commit)) if differs(carries, commit) => {
+            landing.state = LandingState::Queued
+        }
         (LandingState::Validated { carries, old, .. }, Some(commit)) if with(carries) => {
             carries.retain(|it| it.landing != gone);
             *old = commit.clone();
         }
         (LandingState::Validated { .. }, Some(_)) => landing.state = LandingState::Queued,
-        (LandingState::Validated { carries, .. }, None) if with(carries) => landing.state = LandingState::Queued,
+        (LandingState::Validated { carries, .. }, None) if with(carries) => {
+            landing.state = LandingState::Queued
+        }
         (LandingState::Moving { carries, old, .. }, Some(commit)) if with(carries) => {
             carries.retain(|it| it.landing != gone);
             *old = commit.clone();

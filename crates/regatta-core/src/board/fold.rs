@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::agent_protocol::{AgentEvent, RequestContent, Usage};
 use crate::approval::Approval;
 use crate::attempt::{self, Attempt, AttemptPhase, TurnEnd};
 use crate::budget::Spend;
@@ -9,18 +10,19 @@ use crate::bus::ReadCursor;
 use crate::claim::Claim;
 use crate::conversation::{Conversation, DeliveryRecord};
 use crate::event::{Event, Recorded};
-use crate::limits::StoredAnswer;
 use crate::hook::{self, Firing, Hook};
-use crate::ids::{AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId};
+use crate::ids::{
+    AgentName, ApprovalId, AttemptId, CommitId, HookId, MissionId, Now, RunnerName, TaskId,
+};
 use crate::inbox::InboxItem;
 use crate::launch::{LaunchEntry, TeamLaunch};
 use crate::lead::Lead;
+use crate::limits::StoredAnswer;
 use crate::mission::Mission;
 use crate::project::Project;
 use crate::provider_outage::ProviderOutage;
 use crate::runner::Runner;
-use crate::agent_protocol::{AgentEvent, Usage, RequestContent};
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 use crate::team::Team;
 
 use super::{Board, Deadline, Row, RowKey, Rows};
@@ -33,7 +35,8 @@ impl Board {
 
     /// Like [`Board::fold`], and collects the rows that change.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        self.revision = recorded.revision - 1; // a restored store's log skips numbers once, so that no token repeats
+        // a restored store's log skips numbers once, so that no token repeats
+        self.revision = recorded.revision - 1;
         self.apply(&recorded.event, recorded.now, rows);
     }
 
@@ -56,7 +59,8 @@ impl Board {
             }
             Event::RequestForgotten(it) => {
                 if let Some(old) = self.answers.remove(it.key()) {
-                    self.timers.remove(&(old.deadline_fleet_ms, Deadline::Answer(old.key.clone())));
+                    self.timers
+                        .remove(&(old.deadline_fleet_ms, Deadline::Answer(old.key.clone())));
                     rows.insert(RowKey::Answer(it.key().clone()), None);
                 }
             }
@@ -68,7 +72,10 @@ impl Board {
             }
             Event::ProjectRadar(it) => {
                 if let Some(project) = self.projects.get(it.project()) {
-                    let project = Project { collision_forecast: it.radar().clone(), ..Project::clone(project) };
+                    let project = Project {
+                        collision_forecast: it.radar().clone(),
+                        ..Project::clone(project)
+                    };
                     self.put_project(Arc::new(project), rows);
                 }
             }
@@ -90,13 +97,19 @@ impl Board {
             }
             Event::ClaimRenewed(it) => {
                 if let Some(claim) = self.claims.get(it.claim()) {
-                    let claim = Claim { expires_fleet_ms: *it.expires_at(), ..Claim::clone(claim) };
+                    let claim = Claim {
+                        expires_fleet_ms: *it.expires_at(),
+                        ..Claim::clone(claim)
+                    };
                     self.put_claim(Arc::new(claim), rows);
                 }
             }
             Event::ClaimTransferred(it) => {
                 if let Some(claim) = self.claims.get(it.claim()) {
-                    let claim = Claim { owner: it.to().clone(), ..Claim::clone(claim) };
+                    let claim = Claim {
+                        owner: it.to().clone(),
+                        ..Claim::clone(claim)
+                    };
                     self.put_claim(Arc::new(claim), rows);
                 }
             }
@@ -124,7 +137,9 @@ impl Board {
                 }
             }),
             Event::MissionWeighed(it) => {
-                self.change_mission(*it.mission(), rows, |mission| mission.blocking_gates = it.held().clone());
+                self.change_mission(*it.mission(), rows, |mission| {
+                    mission.blocking_gates = it.held().clone()
+                });
             }
             Event::MissionSerialised(it) => self.change_mission(*it.mission(), rows, |mission| {
                 mission.isolate = false;
@@ -132,8 +147,14 @@ impl Board {
             }),
             Event::MissionEnded(it) => {
                 if let Some(mission) = self.remove_mission(*it.mission()) {
-                    let mission = Arc::new(Mission { result: it.end().clone(), ..Mission::clone(&mission) });
-                    rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, false)));
+                    let mission = Arc::new(Mission {
+                        result: it.end().clone(),
+                        ..Mission::clone(&mission)
+                    });
+                    rows.insert(
+                        RowKey::Mission(mission.id),
+                        Some(Row::Mission(mission, false)),
+                    );
                 }
             }
             Event::TaskAdded(it) => {
@@ -163,11 +184,13 @@ impl Board {
                 // The attempt has the notes and the resume data now.
                 (task.notes, task.resume, task.not_before_fleet_ms) = (vec![], None, None);
             }),
-            Event::TaskProgressed(it) => {
-                self.change_task(*it.task(), now, rows, |task| task.progress = it.text().clone())
-            }
+            Event::TaskProgressed(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.progress = it.text().clone()
+            }),
             Event::TaskValidating(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.phase = AttemptPhase::Validating);
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.phase = AttemptPhase::Validating
+                });
                 self.change_task(*it.task(), now, rows, |task| {
                     task.status = TaskStatus::Validating;
                     task.output = it.output().clone();
@@ -187,7 +210,11 @@ impl Board {
                 task.landing = None;
                 task.resting = it.again().as_ref().is_some_and(|it| it.resting);
                 if let Some(again) = it.again() {
-                    task.tries = if again.was_interrupted { task.tries + 1 } else { 0 };
+                    task.tries = if again.was_interrupted {
+                        task.tries + 1
+                    } else {
+                        0
+                    };
                     task.not_before_fleet_ms = again.not_before_fleet_ms;
                     task.resume = again.resume.clone();
                     task.reviewed = again.reviewed.clone().or(task.reviewed.take());
@@ -203,15 +230,23 @@ impl Board {
             Event::TaskDue(it) => self.change_task(*it.task(), now, rows, |task| {
                 (task.not_before_fleet_ms, task.resting) = (None, false);
             }),
-            Event::TaskNoted(it) => self.change_task(*it.task(), now, rows, |task| task.notes.push(it.text().clone())),
+            Event::TaskNoted(it) => self.change_task(*it.task(), now, rows, |task| {
+                task.notes.push(it.text().clone())
+            }),
             Event::TaskWarned(it) => {
-                self.change_task(*it.task(), now, rows, |task| task.warnings.push(it.text().clone()));
+                self.change_task(*it.task(), now, rows, |task| {
+                    task.warnings.push(it.text().clone())
+                });
             }
             Event::TaskEscaped(it) => {
-                self.change_task(*it.task(), now, rows, |task| task.escapes.push(it.escape().clone()));
+                self.change_task(*it.task(), now, rows, |task| {
+                    task.escapes.push(it.escape().clone())
+                });
             }
             Event::AttemptReported(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.result = Some(it.result().clone()));
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.result = Some(it.result().clone())
+                });
             }
             Event::TaskInReview(it) => self.change_task(*it.task(), now, rows, |task| {
                 task.status = TaskStatus::InReview;
@@ -230,7 +265,10 @@ impl Board {
             }),
             Event::TaskCompleted(it) => {
                 self.record_landed(*it.task(), it.landed().as_ref(), rows);
-                let mission = self.tasks.get(it.task()).and_then(|it| self.missions.get(&it.mission?));
+                let mission = self
+                    .tasks
+                    .get(it.task())
+                    .and_then(|it| self.missions.get(&it.mission?));
                 let shared = it.landed().is_some() && mission.is_some_and(|it| it.wave_commits);
                 self.change_task(*it.task(), now, rows, |task| {
                     task.shares_commit = shared;
@@ -253,32 +291,47 @@ impl Board {
                 self.counters.attempt = it.attempt().id.0;
                 self.put_attempt(it.attempt().clone(), rows);
                 if it.attempt().supervised {
-                    let one = Spend { attempts: 1, ..Spend::default() };
+                    let one = Spend {
+                        attempts: 1,
+                        ..Spend::default()
+                    };
                     self.add_spend(it.attempt().id, crate::budget::day_of(now), &one, now, rows);
                 }
             }
-            Event::AttemptRenewed(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.expires_fleet_ms = Some(*it.expires_at()))
-            }
+            Event::AttemptRenewed(it) => self.change_attempt(*it.attempt(), rows, |attempt| {
+                attempt.expires_fleet_ms = Some(*it.expires_at())
+            }),
             Event::AttemptStopping(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.stopping = Some(*it.cause()));
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.stopping = Some(*it.cause())
+                });
                 self.record_cause(*it.attempt(), *it.cause(), now, rows);
             }
             Event::AttemptEnded(it) => {
                 // Approvals of an ended attempt are closed, except open questions that outlive it.
                 for id in self.approvals_of(*it.attempt()) {
-                    self.change_approval(id, rows, |approval| approval.closed = !(approval.is_kept_for_task && approval.is_open()));
+                    self.change_approval(id, rows, |approval| {
+                        approval.closed = !(approval.is_kept_for_task && approval.is_open())
+                    });
                 }
                 self.return_unread_notes(*it.attempt(), *it.cause(), now, rows);
                 let task = self.attempts.get(it.attempt()).map(|attempt| attempt.task);
                 self.change_attempt(*it.attempt(), rows, |attempt| {
-                    attempt.end =
-                        Some(attempt::AttemptEnd { cause: *it.cause(), detail: it.detail().clone(), unix_ms: now.unix_ms });
+                    attempt.end = Some(attempt::AttemptEnd {
+                        cause: *it.cause(),
+                        detail: it.detail().clone(),
+                        unix_ms: now.unix_ms,
+                    });
                 });
-                if let Some(task) =
-                    task.and_then(|id| self.tasks.get(&id)).filter(|task| task.attempt == Some(*it.attempt()))
+                if let Some(task) = task
+                    .and_then(|id| self.tasks.get(&id))
+                    .filter(|task| task.attempt == Some(*it.attempt()))
                 {
-                    let cause = self.attempts.get(it.attempt()).and_then(|it| it.stopping).unwrap_or(*it.cause());
+                    let cause = self
+                        .attempts
+                        .get(it.attempt())
+                        .and_then(|it| it.stopping)
+                        .unwrap_or(*it.cause());
                     self.change_task(task.id, now, rows, |task| {
                         (task.attempt, task.last_cause) = (None, Some(cause));
                     });
@@ -286,36 +339,54 @@ impl Board {
             }
             Event::AttemptSaid(it) => {
                 let (n, said) = (*it.n(), it.said().clone());
-                self.change_attempt(*it.attempt(), rows, |attempt| apply_agent_event(attempt, n, said));
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    apply_agent_event(attempt, n, said)
+                });
             }
             Event::AttemptLaunched(it) => {
-                // The time to open a session starts here, because making the workspace was Regatta's own work.
+                // The time to open a session starts here, because making the workspace was
+                // Regatta's own work.
                 let ready_by = now.fleet_ms + self.limits.startup_ms;
                 self.change_attempt(*it.attempt(), rows, |attempt| {
                     attempt.sandbox = it.sandbox().clone();
-                    attempt.session_deadline_fleet_ms = attempt.accepts_follow_ups.then_some(ready_by);
+                    attempt.session_deadline_fleet_ms =
+                        attempt.accepts_follow_ups.then_some(ready_by);
                 });
             }
             Event::AttemptPorted(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.ports = it.ports().clone());
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.ports = it.ports().clone()
+                });
             }
             Event::AttemptExtended(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.deadline_fleet_ms = Some(*it.until_at()));
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.deadline_fleet_ms = Some(*it.until_at())
+                });
             }
             Event::AttemptClocked(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.budget_check_fleet_ms = *it.wall_at());
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.budget_check_fleet_ms = *it.wall_at()
+                });
             }
             Event::AttemptNoted(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.output = it.output().clone());
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.output = it.output().clone()
+                });
             }
             Event::AttemptClosing(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.session.closing = true);
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.session.closing = true
+                });
             }
             Event::AttemptRotating(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| crate::session_rotation::insert_summary_request(&mut attempt.session));
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    crate::session_rotation::insert_summary_request(&mut attempt.session)
+                });
             }
             Event::AttemptTold(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.session.follow_ups.push(it.text().clone()));
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.session.follow_ups.push(it.text().clone())
+                });
             }
             Event::AttemptHeld(it) => self.change_attempt(*it.attempt(), rows, |attempt| {
                 attempt.session.hold_reason = Some(it.reason().clone());
@@ -326,7 +397,9 @@ impl Board {
                 attempt.snoozed = attempt.snoozed.filter(|_| it.since_wall().is_some());
             }),
             Event::AttemptLetGo(it) => {
-                self.change_attempt(*it.attempt(), rows, |attempt| attempt.session.hold_reason = None);
+                self.change_attempt(*it.attempt(), rows, |attempt| {
+                    attempt.session.hold_reason = None
+                });
             }
             Event::ApprovalAsked(it) => {
                 self.counters.approval = it.approval().id.0;
@@ -339,15 +412,24 @@ impl Board {
                 approval.is_kept_for_task = true;
                 approval.assumed = it.assumed().clone().or(approval.assumed.take());
                 // The assumed answer can be chosen like any other answer.
-                if let (RequestContent::Question { choices, schema: None, .. }, Some(assumed)) =
-                    (&mut approval.request.content, &approval.assumed)
+                if let (
+                    RequestContent::Question {
+                        choices,
+                        schema: None,
+                        ..
+                    },
+                    Some(assumed),
+                ) = (&mut approval.request.content, &approval.assumed)
                     && !choices.contains(assumed)
                 {
                     choices.push(assumed.clone());
                 }
             }),
             Event::ApprovalHeard(it) => {
-                let attempt = self.approvals.get(it.approval()).map(|approval| approval.attempt);
+                let attempt = self
+                    .approvals
+                    .get(it.approval())
+                    .map(|approval| approval.attempt);
                 let is_over = attempt.is_none_or(|attempt| !self.attempts.contains_key(&attempt));
                 self.change_approval(*it.approval(), rows, |approval| {
                     approval.is_answer_read = true;
@@ -383,7 +465,9 @@ impl Board {
                 budget.warned = Some((it.whose().clone(), *it.day()));
                 budget.warned_unix_ms = Some(now.unix_ms);
             }),
-            Event::BudgetSpent(it) => self.add_spend(*it.attempt(), *it.day(), it.spend(), now, rows),
+            Event::BudgetSpent(it) => {
+                self.add_spend(*it.attempt(), *it.day(), it.spend(), now, rows)
+            }
             Event::ProviderParked(it) => {
                 self.put_parked(Arc::new(it.parked().clone()), rows);
             }
@@ -391,7 +475,13 @@ impl Board {
                 let before = self.parked.get(it.name()).cloned();
                 self.remove_parked(it.name());
                 let kept = before.zip(*it.remembered()).map(|(before, times)| {
-                    Arc::new(ProviderOutage { deadline_fleet_ms: None, has_resumed: true, times, snoozed: None, ..ProviderOutage::clone(&before) })
+                    Arc::new(ProviderOutage {
+                        deadline_fleet_ms: None,
+                        has_resumed: true,
+                        times,
+                        snoozed: None,
+                        ..ProviderOutage::clone(&before)
+                    })
                 });
                 if let Some(kept) = &kept {
                     self.parked.insert(it.name().clone(), kept.clone());
@@ -400,7 +490,8 @@ impl Board {
             }
             Event::RunnerRegistered(it) => self.put_runner(Arc::new(it.runner().clone()), rows),
             Event::RunnerRenewed(it) => self.change_runner(it.runner(), rows, |runner| {
-                (runner.expires_fleet_ms, runner.last_seen_unix_ms) = (Some(*it.expires_at()), now.unix_ms);
+                (runner.expires_fleet_ms, runner.last_seen_unix_ms) =
+                    (Some(*it.expires_at()), now.unix_ms);
             }),
             Event::RunnerChanged(it) => self.change_runner(it.runner(), rows, |runner| {
                 runner.state = *it.state();
@@ -420,7 +511,11 @@ impl Board {
                 if let Some(launch) = self.launches.get(it.launch()) {
                     let mut launch = TeamLaunch::clone(launch);
                     let entry = LaunchEntry::clone(it.entry());
-                    match launch.members.iter_mut().find(|known| known.name == entry.name) {
+                    match launch
+                        .members
+                        .iter_mut()
+                        .find(|known| known.name == entry.name)
+                    {
                         Some(known) => *known = entry,
                         None => {
                             if !launch.expected_members.contains(&entry.name) {
@@ -428,10 +523,14 @@ impl Board {
                             }
                             launch.members.push(entry);
                             let roster = &launch.expected_members;
-                            launch.members.sort_by_key(|entry| roster.iter().position(|name| *name == entry.name));
+                            launch.members.sort_by_key(|entry| {
+                                roster.iter().position(|name| *name == entry.name)
+                            });
                         }
                     }
-                    launch.reconciled_unix_ms = launch.reconciled_unix_ms.filter(|_| !it.entry().state.is_pending());
+                    launch.reconciled_unix_ms = launch
+                        .reconciled_unix_ms
+                        .filter(|_| !it.entry().state.is_pending());
                     self.put_launch(launch, now, rows);
                 }
             }
@@ -468,20 +567,30 @@ impl Board {
             | Event::QueuePushed(_) => self.apply_landing(event, now, rows),
             Event::MessagePosted(it) => {
                 self.counters.message = it.message().id.0;
-                rows.insert(RowKey::Message(it.message().id), Some(Row::Message(Arc::new(it.message().clone()))));
+                rows.insert(
+                    RowKey::Message(it.message().id),
+                    Some(Row::Message(Arc::new(it.message().clone()))),
+                );
             }
             Event::MessageQueued(it) => {
-                self.change_project(it.project(), rows, |project| project.router_state.waiting.push(it.message().clone()));
+                self.change_project(it.project(), rows, |project| {
+                    project.router_state.waiting.push(it.message().clone())
+                });
             }
             Event::MessageHandled(it) => {
                 self.change_project(it.project(), rows, |project| {
-                    project.router_state.last_handled = project.router_state.last_handled.max(*it.message());
-                    project.router_state.waiting.retain(|waits| waits.id != *it.message());
+                    project.router_state.last_handled =
+                        project.router_state.last_handled.max(*it.message());
+                    project
+                        .router_state
+                        .waiting
+                        .retain(|waits| waits.id != *it.message());
                 });
                 let routes = |hook: &&Arc<Hook>| hook.is_router_of(it.project());
                 if let Some(id) = self.hooks.values().find(routes).map(|hook| hook.id) {
                     self.change_hook(id, rows, |hook| {
-                        (hook.fired_count, hook.fired_unix_ms) = (hook.fired_count + 1, Some(now.unix_ms));
+                        (hook.fired_count, hook.fired_unix_ms) =
+                            (hook.fired_count + 1, Some(now.unix_ms));
                     });
                 }
             }
@@ -489,7 +598,9 @@ impl Board {
                 let threads = &mut project.router_state.threads;
                 threads.retain(|known| known.root != it.thread().root);
                 threads.push(it.thread().clone());
-                let over = threads.len().saturating_sub(crate::thread_answers::MAX_THREADS);
+                let over = threads
+                    .len()
+                    .saturating_sub(crate::thread_answers::MAX_THREADS);
                 threads.drain(..over);
             }),
             Event::ConversationChanged(it) => {
@@ -500,7 +611,8 @@ impl Board {
             Event::DeliveryTaken(it) => self.put_delivery(it.delivery(), rows),
             Event::DeliveryForgotten(it) => {
                 if let Some(at) = self.deliveries.remove(it.delivery()) {
-                    self.timers.remove(&(at, Deadline::Delivery(it.delivery().clone())));
+                    self.timers
+                        .remove(&(at, Deadline::Delivery(it.delivery().clone())));
                 }
                 rows.insert(RowKey::Delivery(it.delivery().clone()), None);
             }
@@ -522,8 +634,10 @@ impl Board {
                 let firing = it.firing().clone();
                 self.counters.firing = firing.id.0;
                 self.change_hook(firing.hook, rows, |hook| {
-                    (hook.fired_count, hook.fired_unix_ms) = (hook.fired_count + 1, Some(now.unix_ms));
-                    hook.recent_firings.retain(|at| *at + hook::FIRING_WINDOW_MS > now.fleet_ms);
+                    (hook.fired_count, hook.fired_unix_ms) =
+                        (hook.fired_count + 1, Some(now.unix_ms));
+                    hook.recent_firings
+                        .retain(|at| *at + hook::FIRING_WINDOW_MS > now.fleet_ms);
                     hook.recent_firings.push(*it.at());
                     hook.forget_waiting(&firing.cause);
                 });
@@ -535,7 +649,9 @@ impl Board {
                 hook.last_skip = Some((it.cause().clone(), it.why().clone()));
                 hook.forget_waiting(it.cause());
             }),
-            Event::HookQueued(it) => self.change_hook(*it.hook(), rows, |hook| hook.waiting.push(it.waiting().clone())),
+            Event::HookQueued(it) => self.change_hook(*it.hook(), rows, |hook| {
+                hook.waiting.push(it.waiting().clone())
+            }),
             Event::HookEnded(it) => {
                 if let Some(firing) = self.firings.remove(it.firing()) {
                     let firing = Firing {
@@ -545,13 +661,24 @@ impl Board {
                         sandbox_description: it.shut_in().clone(),
                         ..Firing::clone(&firing)
                     };
-                    rows.insert(RowKey::Firing(firing.id), Some(Row::Firing(Arc::new(firing))));
+                    rows.insert(
+                        RowKey::Firing(firing.id),
+                        Some(Row::Firing(Arc::new(firing))),
+                    );
                 }
             }
             Event::MessageRead(it) => {
-                self.cursors.insert((it.agent().clone(), it.channel().clone()), *it.read());
-                let cursor = ReadCursor { agent: it.agent().clone(), channel: it.channel().clone(), read: *it.read() };
-                rows.insert(RowKey::Cursor(cursor.agent.clone(), cursor.channel.clone()), Some(Row::Cursor(cursor)));
+                self.cursors
+                    .insert((it.agent().clone(), it.channel().clone()), *it.read());
+                let cursor = ReadCursor {
+                    agent: it.agent().clone(),
+                    channel: it.channel().clone(),
+                    read: *it.read(),
+                };
+                rows.insert(
+                    RowKey::Cursor(cursor.agent.clone(), cursor.channel.clone()),
+                    Some(Row::Cursor(cursor)),
+                );
             }
         }
     }
@@ -571,14 +698,30 @@ fn apply_agent_event(attempt: &mut Attempt, n: u64, said: AgentEvent) {
             (talk.in_turn, talk.last_turn_end) = (true, None);
         }
         AgentEvent::Plan { entries } => talk.plan = entries,
-        AgentEvent::Usage { session, usage } => match talk.usage_by_session.iter_mut().find(|it| it.0 == session) {
-            Some(known) => known.1 = known.1.componentwise_max(&usage),
-            None => talk.usage_by_session.push((session, usage)),
-        },
+        AgentEvent::Usage { session, usage } => {
+            match talk.usage_by_session.iter_mut().find(|it| it.0 == session) {
+                Some(known) => known.1 = known.1.componentwise_max(&usage),
+                None => talk.usage_by_session.push((session, usage)),
+            }
+        }
         AgentEvent::Context { used, size } => talk.context = Some((used, size)),
-        AgentEvent::Limited { deadline_unix_ms: until_wall, detail } => talk.provider_limit = Some((until_wall, detail)),
-        AgentEvent::TurnEnded { stop, class, detail } => {
-            (talk.in_turn, talk.last_turn_end) = (false, Some(TurnEnd { stop, class, detail }));
+        AgentEvent::Limited {
+            deadline_unix_ms: until_wall,
+            detail,
+        } => talk.provider_limit = Some((until_wall, detail)),
+        AgentEvent::TurnEnded {
+            stop,
+            class,
+            detail,
+        } => {
+            (talk.in_turn, talk.last_turn_end) = (
+                false,
+                Some(TurnEnd {
+                    stop,
+                    class,
+                    detail,
+                }),
+            );
         }
         AgentEvent::RequestMade(_)
         | AgentEvent::RequestWithdrawn { .. }
@@ -591,20 +734,47 @@ fn apply_agent_event(attempt: &mut Attempt, n: u64, said: AgentEvent) {
 
 impl Board {
     /// Gives prompts that people sent and that the agent did not read to the next attempt.
-    fn return_unread_notes(&mut self, id: AttemptId, cause: attempt::AttemptCause, now: Now, rows: &mut Rows) {
-        let Some(attempt) = self.attempts.get(&id).cloned() else { return };
+    fn return_unread_notes(
+        &mut self,
+        id: AttemptId,
+        cause: attempt::AttemptCause,
+        now: Now,
+        rows: &mut Rows,
+    ) {
+        let Some(attempt) = self.attempts.get(&id).cloned() else {
+            return;
+        };
         let talk = &attempt.session;
-        let same_session =
-            self.tasks.get(&attempt.task).and_then(|it| it.resume.as_ref()).is_some_and(|it| it.session.is_some());
+        let same_session = self
+            .tasks
+            .get(&attempt.task)
+            .and_then(|it| it.resume.as_ref())
+            .is_some_and(|it| it.session.is_some());
         // A cancelled task needs its prompts no more.
         if cause == attempt::AttemptCause::Cancelled {
             return;
         }
         // An attempt that came to its regular end has read the notes that it began with.
-        let heard = matches!(cause, attempt::AttemptCause::Rested | attempt::AttemptCause::Reported | attempt::AttemptCause::Submitted);
-        let mut words = if heard || (talk.turns > 0 && same_session) { vec![] } else { attempt.notes.clone() };
-        let said = usize::try_from(talk.turns.saturating_sub(1)).unwrap_or(usize::MAX).min(talk.follow_ups.len());
-        words.extend(talk.follow_ups[said..].iter().filter(|it| !crate::session_rotation::is_summary_request(it)).cloned());
+        let heard = matches!(
+            cause,
+            attempt::AttemptCause::Rested
+                | attempt::AttemptCause::Reported
+                | attempt::AttemptCause::Submitted
+        );
+        let mut words = if heard || (talk.turns > 0 && same_session) {
+            vec![]
+        } else {
+            attempt.notes.clone()
+        };
+        let said = usize::try_from(talk.turns.saturating_sub(1))
+            .unwrap_or(usize::MAX)
+            .min(talk.follow_ups.len());
+        words.extend(
+            talk.follow_ups[said..]
+                .iter()
+                .filter(|it| !crate::session_rotation::is_summary_request(it))
+                .cloned(),
+        );
         if !words.is_empty() {
             self.change_task(attempt.task, now, rows, |task| {
                 words.append(&mut task.notes);
@@ -614,8 +784,18 @@ impl Board {
     }
 
     /// Records on a task how its last attempt ended.
-    fn record_cause(&mut self, id: AttemptId, cause: attempt::AttemptCause, now: Now, rows: &mut Rows) {
-        let task = self.attempts.get(&id).and_then(|it| self.tasks.get(&it.task)).filter(|it| it.attempt == Some(id));
+    fn record_cause(
+        &mut self,
+        id: AttemptId,
+        cause: attempt::AttemptCause,
+        now: Now,
+        rows: &mut Rows,
+    ) {
+        let task = self
+            .attempts
+            .get(&id)
+            .and_then(|it| self.tasks.get(&it.task))
+            .filter(|it| it.attempt == Some(id));
         if let Some(task) = task.map(|it| it.id) {
             self.change_task(task, now, rows, |task| task.last_cause = Some(cause));
         }
@@ -623,15 +803,24 @@ impl Board {
 
     /// Records on a mission the last landing of its tasks.
     fn record_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
-        let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else { return };
+        let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else {
+            return;
+        };
         let Some(mission) = task.mission else { return };
         let changed = task.submission.as_ref().map_or(&[][..], |it| &it.changed);
         self.change_mission(mission, rows, |mission| {
-            mission.landed.record(commit.clone(), task.step(), changed, mission.mode);
+            mission
+                .landed
+                .record(commit.clone(), task.step(), changed, mission.mode);
         });
     }
 
-    fn change_mission(&mut self, id: MissionId, rows: &mut Rows, change: impl FnOnce(&mut Mission)) {
+    fn change_mission(
+        &mut self,
+        id: MissionId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Mission),
+    ) {
         if let Some(mission) = self.missions.get(&id) {
             let mut mission = Mission::clone(mission);
             change(&mut mission);
@@ -641,11 +830,18 @@ impl Board {
 
     pub(super) fn put_mission(&mut self, mission: Arc<Mission>, rows: &mut Rows) {
         self.remove_mission(mission.id);
-        if let Some(at) = mission.lead.as_ref().and_then(|it| it.next_timer_fleet_ms()) {
+        if let Some(at) = mission
+            .lead
+            .as_ref()
+            .and_then(|it| it.next_timer_fleet_ms())
+        {
             self.timers.insert((at, Deadline::Mission(mission.id)));
         }
         self.missions.insert(mission.id, mission.clone());
-        rows.insert(RowKey::Mission(mission.id), Some(Row::Mission(mission, true)));
+        rows.insert(
+            RowKey::Mission(mission.id),
+            Some(Row::Mission(mission, true)),
+        );
     }
 
     fn remove_mission(&mut self, id: MissionId) -> Option<Arc<Mission>> {
@@ -657,10 +853,19 @@ impl Board {
     }
 
     fn approvals_of(&self, attempt: AttemptId) -> Vec<ApprovalId> {
-        self.approvals.values().filter(|it| it.attempt == attempt).map(|it| it.id).collect()
+        self.approvals
+            .values()
+            .filter(|it| it.attempt == attempt)
+            .map(|it| it.id)
+            .collect()
     }
 
-    pub(super) fn change_approval(&mut self, id: ApprovalId, rows: &mut Rows, change: impl FnOnce(&mut Approval)) {
+    pub(super) fn change_approval(
+        &mut self,
+        id: ApprovalId,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Approval),
+    ) {
         if let Some(approval) = self.approvals.get(&id) {
             let mut approval = Approval::clone(approval);
             change(&mut approval);
@@ -674,13 +879,23 @@ impl Board {
                 self.timers.remove(&(at, Deadline::Approval(approval.id)));
             }
             if let Some(it) = old.snoozed {
-                self.timers.remove(&(it.deadline_fleet_ms, Deadline::Snooze(InboxItem::Approval(approval.id))));
+                self.timers.remove(&(
+                    it.deadline_fleet_ms,
+                    Deadline::Snooze(InboxItem::Approval(approval.id)),
+                ));
             }
         }
         if let (Some(it), true) = (approval.snoozed, approval.is_open()) {
-            self.timers.insert((it.deadline_fleet_ms, Deadline::Snooze(InboxItem::Approval(approval.id))));
+            self.timers.insert((
+                it.deadline_fleet_ms,
+                Deadline::Snooze(InboxItem::Approval(approval.id)),
+            ));
         }
-        if let (Some(at), true, false) = (approval.escalate_fleet_ms, approval.is_open(), approval.escalated) {
+        if let (Some(at), true, false) = (
+            approval.escalate_fleet_ms,
+            approval.is_open(),
+            approval.escalated,
+        ) {
             self.timers.insert((at, Deadline::Approval(approval.id)));
         }
         if approval.closed {
@@ -694,13 +909,22 @@ impl Board {
     pub(super) fn put_runner(&mut self, runner: Arc<Runner>, rows: &mut Rows) {
         self.remove_runner(&runner.name);
         if let Some(at) = runner.expires_fleet_ms {
-            self.timers.insert((at, Deadline::Runner(runner.name.clone())));
+            self.timers
+                .insert((at, Deadline::Runner(runner.name.clone())));
         }
         self.runners.insert(runner.name.clone(), runner.clone());
-        rows.insert(RowKey::Runner(runner.name.clone()), Some(Row::Runner(runner)));
+        rows.insert(
+            RowKey::Runner(runner.name.clone()),
+            Some(Row::Runner(runner)),
+        );
     }
 
-    fn change_runner(&mut self, name: &RunnerName, rows: &mut Rows, change: impl FnOnce(&mut Runner)) {
+    fn change_runner(
+        &mut self,
+        name: &RunnerName,
+        rows: &mut Rows,
+        change: impl FnOnce(&mut Runner),
+    ) {
         if let Some(runner) = self.runners.get(name) {
             let mut runner = Runner::clone(runner);
             change(&mut runner);
@@ -715,22 +939,39 @@ impl Board {
     }
 
     pub(super) fn put_conversation(&mut self, conversation: Arc<Conversation>, rows: &mut Rows) {
-        if let Some(at) = self.conversations.remove(&conversation.id).and_then(|it| it.idle_deadline_fleet_ms) {
-            self.timers.remove(&(at, Deadline::Conversation(conversation.id)));
+        if let Some(at) = self
+            .conversations
+            .remove(&conversation.id)
+            .and_then(|it| it.idle_deadline_fleet_ms)
+        {
+            self.timers
+                .remove(&(at, Deadline::Conversation(conversation.id)));
         }
         if !conversation.closed {
             if let Some(at) = conversation.idle_deadline_fleet_ms {
-                self.timers.insert((at, Deadline::Conversation(conversation.id)));
+                self.timers
+                    .insert((at, Deadline::Conversation(conversation.id)));
             }
-            self.conversations.insert(conversation.id, conversation.clone());
+            self.conversations
+                .insert(conversation.id, conversation.clone());
         }
-        rows.insert(RowKey::Conversation(conversation.id), Some(Row::Conversation(conversation)));
+        rows.insert(
+            RowKey::Conversation(conversation.id),
+            Some(Row::Conversation(conversation)),
+        );
     }
 
     pub(super) fn put_delivery(&mut self, delivery: &DeliveryRecord, rows: &mut Rows) {
-        self.deliveries.insert(delivery.key.clone(), delivery.deadline_fleet_ms);
-        self.timers.insert((delivery.deadline_fleet_ms, Deadline::Delivery(delivery.key.clone())));
-        rows.insert(RowKey::Delivery(delivery.key.clone()), Some(Row::Delivery(delivery.clone())));
+        self.deliveries
+            .insert(delivery.key.clone(), delivery.deadline_fleet_ms);
+        self.timers.insert((
+            delivery.deadline_fleet_ms,
+            Deadline::Delivery(delivery.key.clone()),
+        ));
+        rows.insert(
+            RowKey::Delivery(delivery.key.clone()),
+            Some(Row::Delivery(delivery.clone())),
+        );
     }
 
     fn put_hook(&mut self, hook: Arc<Hook>, rows: &mut Rows) {
@@ -752,7 +993,11 @@ impl Board {
     }
 
     fn put_launch(&mut self, launch: TeamLaunch, now: Now, rows: &mut Rows) {
-        let launch = Arc::new(TeamLaunch { revision: self.revision, updated_unix_ms: now.unix_ms, ..launch });
+        let launch = Arc::new(TeamLaunch {
+            revision: self.revision,
+            updated_unix_ms: now.unix_ms,
+            ..launch
+        });
         if launch.superseded {
             self.launches.remove(&launch.id);
         } else {
@@ -763,24 +1008,45 @@ impl Board {
 
     /// Adds an attempt's usage to the attempt, its task, its mission and the day.
     fn add_spend(&mut self, id: AttemptId, day: u64, spend: &Spend, now: Now, rows: &mut Rows) {
-        let Some(attempt) = self.attempts.get(&id).cloned() else { return };
+        let Some(attempt) = self.attempts.get(&id).cloned() else {
+            return;
+        };
         if spend.usage != Usage::default() {
             self.change_attempt(id, rows, |it| it.used = it.used.plus(&spend.usage));
         }
-        self.change_task(attempt.task, now, rows, |it| it.spent = it.spent.plus(spend));
+        self.change_task(attempt.task, now, rows, |it| {
+            it.spent = it.spent.plus(spend)
+        });
         if let Some(mission) = attempt.mission {
-            self.change_mission(mission, rows, |mission| mission.spent = mission.spent.plus(spend));
+            self.change_mission(mission, rows, |mission| {
+                mission.spent = mission.spent.plus(spend)
+            });
         }
         for agent in [None, Some(attempt.agent.clone())] {
             self.add_day_spend(day, agent, spend, rows);
         }
     }
 
-    fn add_day_spend(&mut self, day: u64, agent: Option<AgentName>, spend: &Spend, rows: &mut Rows) {
+    fn add_day_spend(
+        &mut self,
+        day: u64,
+        agent: Option<AgentName>,
+        spend: &Spend,
+        rows: &mut Rows,
+    ) {
         let key = (day, agent);
-        let sum = self.ledger.get(&key).copied().unwrap_or_default().plus(spend);
+        let sum = self
+            .ledger
+            .get(&key)
+            .copied()
+            .unwrap_or_default()
+            .plus(spend);
         self.ledger.insert(key.clone(), sum);
-        let row = crate::budget::DaySpend { day, agent: key.1.clone(), spend: sum };
+        let row = crate::budget::DaySpend {
+            day,
+            agent: key.1.clone(),
+            spend: sum,
+        };
         rows.insert(RowKey::Day(day, key.1), Some(Row::Day(row)));
     }
 }

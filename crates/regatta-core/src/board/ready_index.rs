@@ -49,13 +49,17 @@ impl PartialEq for ReadyIndex {
 
 fn hash(parts: [&str; 2]) -> u64 {
     let bytes = parts.iter().flat_map(|it| it.bytes());
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// Returns the directories above a pattern, deepest first, without the project's own directory.
 fn ancestor_dirs(uri: &Uri) -> impl Iterator<Item = &str> {
     let start = uri.as_str().find("://").map_or(0, |it| it + 3);
-    let inside = uri.as_str()[start..].find('/').map_or(uri.as_str().len(), |it| start + it + 1);
+    let inside = uri.as_str()[start..]
+        .find('/')
+        .map_or(uri.as_str().len(), |it| start + it + 1);
     let literal = uri.literal_segments();
     let last = literal.len();
     literal
@@ -84,8 +88,14 @@ impl ReadyIndex {
             }
         }
         let folder = || {
-            let hot = |it: &&str| self.demand.get(&hash([it, SUBTREE_SUFFIX])).is_some_and(|it| *it >= GROUP_THRESHOLD);
-            uris.iter().find_map(|uri| ancestor_dirs(uri).find(hot)).and_then(|it| Uri::new(&format!("{it}{SUBTREE_SUFFIX}")).ok())
+            let hot = |it: &&str| {
+                self.demand
+                    .get(&hash([it, SUBTREE_SUFFIX]))
+                    .is_some_and(|it| *it >= GROUP_THRESHOLD)
+            };
+            uris.iter()
+                .find_map(|uri| ancestor_dirs(uri).find(hot))
+                .and_then(|it| Uri::new(&format!("{it}{SUBTREE_SUFFIX}")).ok())
         };
         let place = (task.priority, task.id);
         match hottest.map(|it| it.1.clone()).or_else(folder) {
@@ -187,15 +197,24 @@ impl Board {
         }
         sources.extend(lots.ungrouped.get(line).cloned());
         let mut heads: Vec<_> = sources.iter().map(|it| it.iter()).collect();
-        let mut order: BinaryHeap<Reverse<(TaskRank, usize)>> =
-            heads.iter_mut().enumerate().filter_map(|(nth, it)| it.next().map(|it| Reverse((*it, nth)))).collect();
+        let mut order: BinaryHeap<Reverse<(TaskRank, usize)>> = heads
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(nth, it)| it.next().map(|it| Reverse((*it, nth))))
+            .collect();
         while let Some(Reverse((place, nth))) = order.pop() {
             order.extend(heads[nth].next().map(|it| Reverse((*it, nth))));
-            let Some(task) = self.tasks.get(&place.1).filter(|it| fits(it)) else { continue };
+            let Some(task) = self.tasks.get(&place.1).filter(|it| fits(it)) else {
+                continue;
+            };
             let shared = manifest::claim_mode(self, task) == ClaimMode::Shared;
-            let files = self.blocking_pattern(&manifest::claims_of_task(self, task), shared, agent).map(|uri| (shared, uri));
-            let in_its_way =
-                files.or_else(|| self.blocking_pattern(&claim::uris_of_task(task), false, agent).map(|uri| (false, uri)));
+            let files = self
+                .blocking_pattern(&manifest::claims_of_task(self, task), shared, agent)
+                .map(|uri| (shared, uri));
+            let in_its_way = files.or_else(|| {
+                self.blocking_pattern(&claim::uris_of_task(task), false, agent)
+                    .map(|uri| (false, uri))
+            });
             match in_its_way {
                 None => return Some(place.1),
                 Some((shared, uri)) => {
@@ -211,8 +230,10 @@ impl Board {
     /// `agent` wants to work with them.
     fn blocking_pattern(&self, uris: &[Uri], shared: bool, agent: &AgentName) -> Option<Uri> {
         uris.iter().find_map(|uri| {
-            let held =
-                self.held_patterns.overlapping(uri).find(|(number, theirs)| self.excludes_claim(*number, shared, theirs, agent));
+            let held = self
+                .held_patterns
+                .overlapping(uri)
+                .find(|(number, theirs)| self.excludes_claim(*number, shared, theirs, agent));
             let waiting = || {
                 self.awaited_patterns
                     .overlapping(uri)
@@ -225,20 +246,27 @@ impl Board {
     /// Returns whether somebody other than `agent` holds or waits for this very pattern, or for a
     /// whole directory above it.
     fn is_pattern_taken(&self, uri: &Uri, shared: bool, agent: &AgentName) -> bool {
-        let covering = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| index.covering(uri).any(excludes);
-        covering(&self.held_patterns, &|number| self.excludes_claim(number, shared, uri, agent))
-            || covering(&self.awaited_patterns, &|number| self.excludes_wait(number, shared, uri, agent))
+        let covering = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| {
+            index.covering(uri).any(excludes)
+        };
+        covering(&self.held_patterns, &|number| {
+            self.excludes_claim(number, shared, uri, agent)
+        }) || covering(&self.awaited_patterns, &|number| {
+            self.excludes_wait(number, shared, uri, agent)
+        })
     }
 
     fn excludes_claim(&self, number: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.claims.get(&ClaimId(number)).is_some_and(|held| {
-            (!shared || held.mode == ClaimMode::Exclusive) && !claim::is_own(self, Party::Work(agent), theirs, &held.owner)
+            (!shared || held.mode == ClaimMode::Exclusive)
+                && !claim::is_own(self, Party::Work(agent), theirs, &held.owner)
         })
     }
 
     fn excludes_wait(&self, number: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.waits.get(&WaitId(number)).is_some_and(|wait| {
-            (!shared || wait.mode == ClaimMode::Exclusive) && !claim::is_own(self, Party::Work(agent), theirs, &wait.owner)
+            (!shared || wait.mode == ClaimMode::Exclusive)
+                && !claim::is_own(self, Party::Work(agent), theirs, &wait.owner)
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::board::Draft;
 use crate::ids::{ApprovalId, ConversationId, Now};
 use crate::refusal::Refusal;
 
-use super::{Conversation, record_change, find, find_by_task};
+use super::{Conversation, find, find_by_task, record_change};
 
 /// The tone of a note.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,13 +103,26 @@ pub enum ShowOutcome {
 /// Adds a post at its first stage.
 fn add_post(it: &mut Conversation, what: PostContent) {
     it.post_count += 1;
-    let post =
-        ThreadPost { number: it.post_count, content: what, stage: 1, shown: 0, begun: false, refs: vec![], answer: None, failure: None };
+    let post = ThreadPost {
+        number: it.post_count,
+        content: what,
+        stage: 1,
+        shown: 0,
+        begun: false,
+        refs: vec![],
+        answer: None,
+        failure: None,
+    };
     it.posts.push(post);
 }
 
 pub(super) fn add_seen(it: &mut Conversation, source: &str) {
-    add_post(it, PostContent::Seen { source: source.to_owned() });
+    add_post(
+        it,
+        PostContent::Seen {
+            source: source.to_owned(),
+        },
+    );
 }
 
 pub(super) fn add_queued(it: &mut Conversation, turn: u64, ahead: usize) {
@@ -128,17 +141,41 @@ pub(super) fn add_note(it: &mut Conversation, tone: NoteTone, text: String) {
 /// next work has another branch.
 pub(super) fn add_pull_request(it: &mut Conversation) {
     let pushed = it.pushed.as_ref().is_some_and(|it| it.failure.is_none());
-    let branch = it.turns.iter().rev().find_map(|it| it.work.as_ref()).map(|it| it.branch.as_str());
-    let has = it.pull.as_ref().is_some_and(|it| it.branch.is_none() || it.branch.as_deref() == branch);
-    if pushed && !has && !it.posts.iter().any(|it| it.content == PostContent::Pull && it.is_due()) {
+    let branch = it
+        .turns
+        .iter()
+        .rev()
+        .find_map(|it| it.work.as_ref())
+        .map(|it| it.branch.as_str());
+    let has = it
+        .pull
+        .as_ref()
+        .is_some_and(|it| it.branch.is_none() || it.branch.as_deref() == branch);
+    if pushed
+        && !has
+        && !it
+            .posts
+            .iter()
+            .any(|it| it.content == PostContent::Pull && it.is_due())
+    {
         add_post(it, PostContent::Pull);
     }
 }
 
 /// Raises the stage of the posts of turns that ended, and of the last ended turn in any case.
 pub(super) fn restage_last_turn(it: &mut Conversation) {
-    let ended: Vec<u64> = it.turns.iter().filter(|it| it.ended_unix_ms.is_some()).map(|it| it.number).collect();
-    let last = it.turns.iter().rev().find(|it| it.ended_unix_ms.is_some()).map(|it| it.number);
+    let ended: Vec<u64> = it
+        .turns
+        .iter()
+        .filter(|it| it.ended_unix_ms.is_some())
+        .map(|it| it.number)
+        .collect();
+    let last = it
+        .turns
+        .iter()
+        .rev()
+        .find(|it| it.ended_unix_ms.is_some())
+        .map(|it| it.number);
     for post in &mut it.posts {
         if let PostContent::Turn { turn } = post.content
             && (post.stage == 1 && ended.contains(&turn) || Some(turn) == last)
@@ -150,8 +187,12 @@ pub(super) fn restage_last_turn(it: &mut Conversation) {
 
 /// Raises the stage of a "waits" post whose message no longer waits.
 pub(super) fn restage_queued(it: &mut Conversation) {
-    let waits: Vec<u64> =
-        it.turns.iter().filter(|turn| turn.state == super::TurnState::Queued).map(|turn| turn.number).collect();
+    let waits: Vec<u64> = it
+        .turns
+        .iter()
+        .filter(|turn| turn.state == super::TurnState::Queued)
+        .map(|turn| turn.number)
+        .collect();
     for post in &mut it.posts {
         if let PostContent::Queued { turn, .. } = post.content
             && post.stage == 1
@@ -164,17 +205,31 @@ pub(super) fn restage_queued(it: &mut Conversation) {
 
 /// Posts an agent's request in its thread.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
-    let Some(asked) = draft.board().approvals.get(&approval).cloned() else { return };
-    let Some(mut it) = find_by_task(draft.board(), asked.task).filter(|_| asked.is_open()) else { return };
+    let Some(asked) = draft.board().approvals.get(&approval).cloned() else {
+        return;
+    };
+    let Some(mut it) = find_by_task(draft.board(), asked.task).filter(|_| asked.is_open()) else {
+        return;
+    };
     add_post(&mut it, PostContent::Ask { approval });
     record_change(draft, it, now);
 }
 
 /// Posts in the thread that a request was answered or withdrawn.
 pub(crate) fn on_approval_decided(draft: &mut Draft, approval: ApprovalId, how: String, now: Now) {
-    let found = draft.board().conversations.values().find(|it| has_approval_post(it, approval));
-    let Some(mut it) = found.map(|it| Conversation::clone(it)) else { return };
-    for post in it.posts.iter_mut().filter(|it| it.content == PostContent::Ask { approval } && it.answer.is_none()) {
+    let found = draft
+        .board()
+        .conversations
+        .values()
+        .find(|it| has_approval_post(it, approval));
+    let Some(mut it) = found.map(|it| Conversation::clone(it)) else {
+        return;
+    };
+    for post in it
+        .posts
+        .iter_mut()
+        .filter(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
+    {
         post.stage += 1;
         post.answer = Some(how.chars().take(400).collect());
     }
@@ -182,13 +237,22 @@ pub(crate) fn on_approval_decided(draft: &mut Draft, approval: ApprovalId, how: 
 }
 
 fn has_approval_post(it: &Conversation, approval: ApprovalId) -> bool {
-    it.posts.iter().any(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
+    it.posts
+        .iter()
+        .any(|it| it.content == PostContent::Ask { approval } && it.answer.is_none())
 }
 
 /// Records that a bridge begins to make a post.
-pub(super) fn begin_post(draft: &mut Draft, id: ConversationId, n: u64, now: Now) -> Result<(), Refusal> {
+pub(super) fn begin_post(
+    draft: &mut Draft,
+    id: ConversationId,
+    n: u64,
+    now: Now,
+) -> Result<(), Refusal> {
     let mut it = find(draft.board(), id)?;
-    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else { return Ok(()) };
+    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else {
+        return Ok(());
+    };
     if !post.begun {
         post.begun = true;
         record_change(draft, it, now);
@@ -197,9 +261,19 @@ pub(super) fn begin_post(draft: &mut Draft, id: ConversationId, n: u64, now: Now
 }
 
 /// Records the outcome of showing a post.
-pub(super) fn on_shown(draft: &mut Draft, id: ConversationId, n: u64, shown: ShowOutcome, now: Now) -> Result<(), Refusal> {
-    let Ok(mut it) = find(draft.board(), id) else { return Ok(()) };
-    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else { return Ok(()) };
+pub(super) fn on_shown(
+    draft: &mut Draft,
+    id: ConversationId,
+    n: u64,
+    shown: ShowOutcome,
+    now: Now,
+) -> Result<(), Refusal> {
+    let Ok(mut it) = find(draft.board(), id) else {
+        return Ok(());
+    };
+    let Some(post) = it.posts.iter_mut().find(|it| it.number == n) else {
+        return Ok(());
+    };
     match shown {
         ShowOutcome::Visible { stage, refs } => {
             post.shown = post.shown.max(stage.min(post.stage));

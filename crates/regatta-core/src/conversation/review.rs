@@ -25,8 +25,8 @@ pub enum ReviewTarget {
 
 /// Words in a request for a review that name no object.
 const FILLER_WORDS: [&str; 16] = [
-    "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it", "of", "here", "for",
-    "me",
+    "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it",
+    "of", "here", "for", "me",
 ];
 
 /// Returns whether a message asks for a review.
@@ -50,13 +50,20 @@ pub fn review_target(text: &str) -> Option<ReviewTarget> {
     rest.next()?;
     let rest: Vec<String> = rest.collect();
     // Only the words directly after "review" are its object.
-    let object = rest.iter().take_while(|word| FILLER_WORDS.contains(&word.as_str()));
-    let names_pull = object.into_iter().any(|word| matches!(word.as_str(), "pr" | "pull"));
+    let object = rest
+        .iter()
+        .take_while(|word| FILLER_WORDS.contains(&word.as_str()));
+    let names_pull = object
+        .into_iter()
+        .any(|word| matches!(word.as_str(), "pr" | "pull"));
     if names_pull {
         return Some(first_number(text).map_or(ReviewTarget::ThisThread, ReviewTarget::Number));
     }
     let names_something = |word: &str| {
-        let is_number = word.trim_start_matches("pr").chars().all(|c| c.is_ascii_digit());
+        let is_number = word
+            .trim_start_matches("pr")
+            .chars()
+            .all(|c| c.is_ascii_digit());
         !FILLER_WORDS.contains(&word) && !is_number
     };
     if rest.iter().any(|word| names_something(word)) {
@@ -67,25 +74,32 @@ pub fn review_target(text: &str) -> Option<ReviewTarget> {
 
 /// Returns the words of a text in lower case, without mentions and punctuation.
 fn words(text: &str) -> impl Iterator<Item = String> + '_ {
-    let parts = text.split_whitespace().filter(|part| !part.starts_with('@'));
+    let parts = text
+        .split_whitespace()
+        .filter(|part| !part.starts_with('@'));
     let parts = parts.flat_map(|part| part.split(|c: char| !c.is_alphanumeric()));
     parts.filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 /// Returns the reason why nothing can be reviewed, for a message that asks only for a review.
-pub(super) fn nothing_to_review(it: &Conversation, ask: &ThreadMessage, has_work: bool) -> Option<String> {
+pub(super) fn nothing_to_review(
+    it: &Conversation,
+    ask: &ThreadMessage,
+    has_work: bool,
+) -> Option<String> {
     if has_work || ask.pull.is_some() || ask.context.is_some() {
         return None;
     }
     match review_target(&ask.text)? {
         ReviewTarget::Number(number) => Some(format!(
-            "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the pull request itself, or \
+            "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the \
+             pull request itself, or \
              name one that an agent here has opened."
         )),
         // In a later message, "it" can mean something that was said before.
-        ReviewTarget::ThisThread if it.turn_count == 0 => {
-            Some("There is nothing here to review. Say what to look at, as in `review PR #42`.".into())
-        }
+        ReviewTarget::ThisThread if it.turn_count == 0 => Some(
+            "There is nothing here to review. Say what to look at, as in `review PR #42`.".into(),
+        ),
         ReviewTarget::ThisThread => None,
     }
 }
@@ -102,12 +116,21 @@ mod tests {
             ("can you review this?", Some(ReviewTarget::ThisThread)),
             ("@claude-bot review", Some(ReviewTarget::ThisThread)),
             ("review PR #42", Some(ReviewTarget::Number(42))),
-            ("please review pull request #7 again", Some(ReviewTarget::Number(7))),
+            (
+                "please review pull request #7 again",
+                Some(ReviewTarget::Number(7)),
+            ),
             ("review #9", Some(ReviewTarget::Number(9))),
             ("review the login page", None),
             ("review this: fn main() {}", None),
-            ("review PR #42 and check for security issues", Some(ReviewTarget::Number(42))),
-            ("review this PR and check for security issues", Some(ReviewTarget::ThisThread)),
+            (
+                "review PR #42 and check for security issues",
+                Some(ReviewTarget::Number(42)),
+            ),
+            (
+                "review this PR and check for security issues",
+                Some(ReviewTarget::ThisThread),
+            ),
             ("review the fix for #12", None),
             ("fix the bug", None),
             ("the reviewer was wrong", None),

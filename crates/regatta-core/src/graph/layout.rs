@@ -37,7 +37,10 @@ impl TaskProgress {
     pub fn from_status(status: TaskStatus) -> TaskProgress {
         match status {
             TaskStatus::Completed | TaskStatus::Cancelled => TaskProgress::Ended,
-            TaskStatus::Backlog | TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => TaskProgress::Waiting,
+            TaskStatus::Backlog
+            | TaskStatus::Unassigned
+            | TaskStatus::Offered
+            | TaskStatus::Pending => TaskProgress::Waiting,
             TaskStatus::InProgress
             | TaskStatus::Validating
             | TaskStatus::InReview
@@ -109,7 +112,10 @@ pub fn neighbourhood<'a>(task: TaskId, all: &[LayoutTask<'a>]) -> Vec<LayoutTask
         }
         near.extend(more);
     }
-    all.iter().filter(|it| near.contains(&it.id)).copied().collect()
+    all.iter()
+        .filter(|it| near.contains(&it.id))
+        .copied()
+        .collect()
 }
 
 /// Lays tasks out. `keep` is never folded, because somebody asked about this task.
@@ -117,12 +123,26 @@ pub fn lay_out(tasks: &[LayoutTask<'_>], keep: Option<TaskId>) -> GraphLayout {
     // A task that is named twice is drawn once.
     let by_id: BTreeMap<TaskId, LayoutTask<'_>> = tasks.iter().map(|it| (it.id, *it)).collect();
     let tasks: Vec<LayoutTask<'_>> = by_id.values().copied().collect();
-    let places: BTreeMap<TaskId, usize> = by_id.keys().enumerate().map(|(at, id)| (*id, at)).collect();
-    let needs = |it: &LayoutTask<'_>| it.needs.iter().filter_map(|need| places.get(need).copied()).collect();
+    let places: BTreeMap<TaskId, usize> =
+        by_id.keys().enumerate().map(|(at, id)| (*id, at)).collect();
+    let needs = |it: &LayoutTask<'_>| {
+        it.needs
+            .iter()
+            .filter_map(|need| places.get(need).copied())
+            .collect()
+    };
     let (needs, columns) = assign_columns(tasks.iter().map(needs).collect());
     let way = critical_path(&tasks, &needs, &columns);
-    let folding = FoldInput { tasks: &tasks, keep, critical_path: way.iter().copied().collect() };
-    let folded = folding.fold(FoldedGraph { members: (0..tasks.len()).map(|it| vec![it]).collect(), needs, columns });
+    let folding = FoldInput {
+        tasks: &tasks,
+        keep,
+        critical_path: way.iter().copied().collect(),
+    };
+    let folded = folding.fold(FoldedGraph {
+        members: (0..tasks.len()).map(|it| vec![it]).collect(),
+        needs,
+        columns,
+    });
     compute_layout(&tasks, &folded, &way)
 }
 
@@ -153,7 +173,10 @@ fn critical_path(tasks: &[LayoutTask<'_>], needs: &[Vec<usize>], columns: &[u32]
     let mut ways: Vec<(u32, Option<usize>)> = vec![(0, None); tasks.len()];
     let first = |one: &usize, other: &usize| other.cmp(one);
     for at in order {
-        let before = needs[at].iter().copied().max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
+        let before = needs[at]
+            .iter()
+            .copied()
+            .max_by(|a, b| ways[*a].0.cmp(&ways[*b].0).then(first(a, b)));
         let open = u32::from(tasks[at].progress != TaskProgress::Ended);
         ways[at] = (before.map_or(0, |it| ways[it].0) + open, before);
     }
@@ -179,7 +202,8 @@ impl FoldedGraph {
     /// Joins the boxes with equal keys. The caller ensures that no two of them depend on each other
     /// through a third.
     fn join_equal<K: Ord>(self, key: impl Fn(&FoldedGraph, usize) -> Option<K>) -> FoldedGraph {
-        let (mut by_key, mut into): (BTreeMap<K, usize>, Vec<usize>) = (BTreeMap::new(), Vec::new());
+        let (mut by_key, mut into): (BTreeMap<K, usize>, Vec<usize>) =
+            (BTreeMap::new(), Vec::new());
         let mut members: Vec<Vec<usize>> = Vec::new();
         for at in 0..self.members.len() {
             let place = match key(&self, at) {
@@ -198,7 +222,11 @@ impl FoldedGraph {
         }
         members.iter_mut().for_each(|it| it.sort_unstable());
         let (needs, columns) = assign_columns(needs);
-        FoldedGraph { members, needs, columns }
+        FoldedGraph {
+            members,
+            needs,
+            columns,
+        }
     }
 
     fn len(&self) -> usize {
@@ -208,7 +236,10 @@ impl FoldedGraph {
     /// Returns for each box whether another box depends on it.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.len()];
-        self.needs.iter().flatten().for_each(|it| needed[*it] = true);
+        self.needs
+            .iter()
+            .flatten()
+            .for_each(|it| needed[*it] = true);
         needed
     }
 }
@@ -231,7 +262,10 @@ impl FoldInput<'_> {
             &|it| self.fold_columns(it, |at| self.excludes_kept_task(at)),
             &|it| self.fold_tail(it),
         ];
-        steps.iter().fold(all, |it, step| if it.len() > MAX_BOXES { step(it) } else { it })
+        steps.iter().fold(
+            all,
+            |it, step| if it.len() > MAX_BOXES { step(it) } else { it },
+        )
     }
 
     /// Returns whether a box does not contain the task to keep visible.
@@ -241,7 +275,10 @@ impl FoldInput<'_> {
 
     /// Returns whether nothing in a box needs attention.
     fn needs_no_attention(&self, at: &[usize]) -> bool {
-        self.excludes_kept_task(at) && at.iter().all(|it| self.tasks[*it].progress != TaskProgress::Active && !self.critical_path.contains(it))
+        self.excludes_kept_task(at)
+            && at.iter().all(|it| {
+                self.tasks[*it].progress != TaskProgress::Active && !self.critical_path.contains(it)
+            })
     }
 
     /// Returns the status word of a box.
@@ -256,14 +293,28 @@ impl FoldInput<'_> {
         order.sort_by_key(|at| it.columns[*at]);
         let mut over = vec![false; it.len()];
         for at in order {
-            let ended = it.members[at].iter().all(|it| self.tasks[*it].progress == TaskProgress::Ended);
-            over[at] = ended && self.excludes_kept_task(&it.members[at]) && it.needs[at].iter().all(|need| over[*need]);
+            let ended = it.members[at]
+                .iter()
+                .all(|it| self.tasks[*it].progress == TaskProgress::Ended);
+            over[at] = ended
+                && self.excludes_kept_task(&it.members[at])
+                && it.needs[at].iter().all(|need| over[*need]);
         }
         let mut pieces = UnionFind::new(it.len());
-        let links = || it.needs.iter().enumerate().flat_map(|(at, needs)| needs.iter().map(move |need| (*need, at)));
-        links().filter(|(_, at)| over[*at]).for_each(|(need, at)| pieces.union(need, at));
+        let links = || {
+            it.needs
+                .iter()
+                .enumerate()
+                .flat_map(|(at, needs)| needs.iter().map(move |need| (*need, at)))
+        };
+        links()
+            .filter(|(_, at)| over[*at])
+            .for_each(|(need, at)| pieces.union(need, at));
         let piece: Vec<usize> = (0..it.len()).map(|at| pieces.root(at)).collect();
-        let waited: BTreeSet<usize> = links().filter(|(_, at)| !over[*at]).map(|(need, _)| piece[need]).collect();
+        let waited: BTreeSet<usize> = links()
+            .filter(|(_, at)| !over[*at])
+            .map(|(need, _)| piece[need])
+            .collect();
         it.join_equal(|_, at| over[at].then(|| Some(piece[at]).filter(|it| waited.contains(it))))
     }
 
@@ -291,7 +342,9 @@ impl FoldInput<'_> {
         let mut last: Vec<u32> = it.columns.clone();
         last.sort_unstable();
         match last.get(MAX_BOXES - 1) {
-            Some(from) if self.keep.is_none() => it.join_equal(|it, at| (it.columns[at] >= *from).then_some(())),
+            Some(from) if self.keep.is_none() => {
+                it.join_equal(|it, at| (it.columns[at] >= *from).then_some(()))
+            }
             _ => it,
         }
     }
@@ -337,8 +390,11 @@ fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize])
     for (at, members) in folded.members.iter().enumerate() {
         members.iter().for_each(|it| boxes_of[*it] = at);
     }
-    let steps: BTreeSet<(usize, usize)> =
-        way.windows(2).map(|it| (boxes_of[it[0]], boxes_of[it[1]])).filter(|it| it.0 != it.1).collect();
+    let steps: BTreeSet<(usize, usize)> = way
+        .windows(2)
+        .map(|it| (boxes_of[it[0]], boxes_of[it[1]]))
+        .filter(|it| it.0 != it.1)
+        .collect();
     let (mut grid, paths) = LayoutGrid::from_folded(folded, &steps);
     grid.sort();
     let rows = grid.assign_rows();
@@ -356,11 +412,19 @@ fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize])
         is_critical: critical.contains(at),
     };
     let mut listed = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(nth, at)| listed[*at] = nth);
+    order
+        .iter()
+        .enumerate()
+        .for_each(|(nth, at)| listed[*at] = nth);
     let edge = |path: Vec<usize>| {
         let ends = (*path.first()?, *path.last()?);
         let through = path.iter().map(|it| place[*it]).collect();
-        Some(LayoutEdge { from: listed[ends.0], to: listed[ends.1], through, is_critical: steps.contains(&ends) })
+        Some(LayoutEdge {
+            from: listed[ends.0],
+            to: listed[ends.1],
+            through,
+            is_critical: steps.contains(&ends),
+        })
     };
     let mut edges: Vec<LayoutEdge> = paths.into_iter().filter_map(edge).collect();
     edges.sort_by_key(|it| (it.from, it.to));
@@ -376,7 +440,10 @@ fn compute_layout(tasks: &[LayoutTask<'_>], folded: &FoldedGraph, way: &[usize])
 impl LayoutGrid {
     /// Puts boxes into their columns, component by component. Returns the grid with the cells of
     /// each edge, from its first box to its last.
-    fn from_folded(folded: &FoldedGraph, steps: &BTreeSet<(usize, usize)>) -> (LayoutGrid, Vec<Vec<usize>>) {
+    fn from_folded(
+        folded: &FoldedGraph,
+        steps: &BTreeSet<(usize, usize)>,
+    ) -> (LayoutGrid, Vec<Vec<usize>>) {
         let wide = folded.columns.iter().max().map_or(0, |it| *it as usize + 1);
         let mut pieces = UnionFind::new(folded.len());
         let mut alone = vec![true; folded.len()];
@@ -390,14 +457,19 @@ impl LayoutGrid {
         let mut order: Vec<usize> = (0..folded.len()).collect();
         order.sort_by_key(|it| (alone[*it], pieces.root(*it), *it));
         let mut rank = vec![0; order.len()];
-        order.iter().enumerate().for_each(|(nth, it)| rank[*it] = nth);
+        order
+            .iter()
+            .enumerate()
+            .for_each(|(nth, it)| rank[*it] = nth);
         let mut grid = LayoutGrid {
             columns: vec![vec![]; wide],
             before: vec![vec![]; folded.len()],
             after: vec![vec![]; folded.len()],
             critical_links: BTreeSet::new(),
         };
-        order.iter().for_each(|it| grid.columns[folded.columns[*it] as usize].push(*it));
+        order
+            .iter()
+            .for_each(|it| grid.columns[folded.columns[*it] as usize].push(*it));
         // All edges out of one box share their cells.
         let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut paths = Vec::new();
@@ -405,11 +477,14 @@ impl LayoutGrid {
             for from in &folded.needs[to] {
                 let mut path = vec![*from];
                 for column in folded.columns[*from] as usize + 1..folded.columns[to] as usize {
-                    let cell = *cells.entry((*from, column)).or_insert_with(|| grid.add_cell(column, &mut rank, *from));
+                    let cell = *cells
+                        .entry((*from, column))
+                        .or_insert_with(|| grid.add_cell(column, &mut rank, *from));
                     path.push(cell);
                 }
                 path.push(to);
-                path.windows(2).for_each(|it| grid.link(it[0], it[1], steps.contains(&(*from, to))));
+                path.windows(2)
+                    .for_each(|it| grid.link(it[0], it[1], steps.contains(&(*from, to))));
                 paths.push(path);
             }
         }
@@ -449,15 +524,25 @@ impl LayoutGrid {
             }
             let wide = self.columns.len();
             for nth in 1..wide {
-                let (at, by) = if sweep % 2 == 0 { (nth, nth - 1) } else { (wide - 1 - nth, wide - nth) };
+                let (at, by) = if sweep % 2 == 0 {
+                    (nth, nth - 1)
+                } else {
+                    (wide - 1 - nth, wide - nth)
+                };
                 self.record_positions(by, &mut places);
-                let links = if sweep % 2 == 0 { &self.before } else { &self.after };
+                let links = if sweep % 2 == 0 {
+                    &self.before
+                } else {
+                    &self.after
+                };
                 let middle = |place: usize, of: &[usize]| match of.len() {
                     0 => place * 100,
                     many => of.iter().map(|it| places[*it]).sum::<usize>() * 100 / many,
                 };
                 let cells = self.columns[at].iter().enumerate();
-                let mut keyed: Vec<(usize, usize)> = cells.map(|(nth, it)| (middle(nth, &links[*it]), *it)).collect();
+                let mut keyed: Vec<(usize, usize)> = cells
+                    .map(|(nth, it)| (middle(nth, &links[*it]), *it))
+                    .collect();
                 keyed.sort_by_key(|it| it.0);
                 self.columns[at] = keyed.into_iter().map(|it| it.1).collect();
             }
@@ -471,7 +556,10 @@ impl LayoutGrid {
 
     /// Records the position of each cell within its column.
     fn record_positions(&self, column: usize, places: &mut [usize]) {
-        self.columns[column].iter().enumerate().for_each(|(nth, cell)| places[*cell] = nth);
+        self.columns[column]
+            .iter()
+            .enumerate()
+            .for_each(|(nth, cell)| places[*cell] = nth);
     }
 
     /// Returns the number of pairs of links that cross.
@@ -511,15 +599,29 @@ impl LayoutGrid {
     fn assign_rows(&self) -> Vec<u32> {
         let mut rows = vec![0_i64; self.before.len()];
         for column in &self.columns {
-            column.iter().enumerate().for_each(|(nth, it)| rows[*it] = nth as i64);
+            column
+                .iter()
+                .enumerate()
+                .for_each(|(nth, it)| rows[*it] = nth as i64);
         }
         // First align with the previous column, then with the next one, then with both.
         let wide = self.columns.len();
         (1..wide).for_each(|it| self.move_to_preferred_rows(it, (true, false), &mut rows));
-        (0..wide).rev().for_each(|it| self.move_to_preferred_rows(it, (false, true), &mut rows));
-        (0..wide).chain((0..wide).rev()).for_each(|it| self.move_to_preferred_rows(it, (true, true), &mut rows));
-        let used: Vec<i64> = rows.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
-        rows.iter().map(|it| used.partition_point(|other| other < it) as u32).collect()
+        (0..wide)
+            .rev()
+            .for_each(|it| self.move_to_preferred_rows(it, (false, true), &mut rows));
+        (0..wide)
+            .chain((0..wide).rev())
+            .for_each(|it| self.move_to_preferred_rows(it, (true, true), &mut rows));
+        let used: Vec<i64> = rows
+            .iter()
+            .copied()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        rows.iter()
+            .map(|it| used.partition_point(|other| other < it) as u32)
+            .collect()
     }
 
     /// Moves the cells of a column to their wished rows, as close as their order allows. Neighbours
@@ -542,17 +644,30 @@ impl LayoutGrid {
         let mut cells = self.columns[column].iter().enumerate();
         for (sum, weight, many) in runs {
             let shift = (2 * sum + weight).div_euclid(2 * weight);
-            cells.by_ref().take(many).for_each(|(nth, cell)| rows[*cell] = shift + nth as i64);
+            cells
+                .by_ref()
+                .take(many)
+                .for_each(|(nth, cell)| rows[*cell] = shift + nth as i64);
         }
     }
 
     /// Returns a cell's wished row and its weight: the average row of its links, or of its links on
     /// the critical path.
     fn preferred_row(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
-        let before = self.before[cell].iter().filter(|_| left).map(|it| (rows[*it], (*it, cell)));
-        let after = self.after[cell].iter().filter(|_| right).map(|it| (rows[*it], (cell, *it)));
+        let before = self.before[cell]
+            .iter()
+            .filter(|_| left)
+            .map(|it| (rows[*it], (*it, cell)));
+        let after = self.after[cell]
+            .iter()
+            .filter(|_| right)
+            .map(|it| (rows[*it], (cell, *it)));
         let linked: Vec<(i64, (usize, usize))> = before.chain(after).collect();
-        let heavy: Vec<i64> = linked.iter().filter(|it| self.critical_links.contains(&it.1)).map(|it| it.0).collect();
+        let heavy: Vec<i64> = linked
+            .iter()
+            .filter(|it| self.critical_links.contains(&it.1))
+            .map(|it| it.0)
+            .collect();
         let all: Vec<i64> = linked.iter().map(|it| it.0).collect();
         let middle = |of: &[i64]| of.iter().sum::<i64>().div_euclid(of.len().max(1) as i64);
         match (heavy.is_empty(), all.is_empty()) {
@@ -572,9 +687,25 @@ mod tests {
 
     #[test]
     fn a_tasks_state_in_the_layout_follows_from_its_status() {
-        let of = |stand| TaskStatus::ALL.into_iter().filter(|it| TaskProgress::from_status(*it) == stand).collect::<Vec<_>>();
-        assert_eq!(of(TaskProgress::Ended), [TaskStatus::Completed, TaskStatus::Cancelled]);
-        assert_eq!(of(TaskProgress::Waiting), [TaskStatus::Backlog, TaskStatus::Unassigned, TaskStatus::Offered, TaskStatus::Pending]);
+        let of = |stand| {
+            TaskStatus::ALL
+                .into_iter()
+                .filter(|it| TaskProgress::from_status(*it) == stand)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            of(TaskProgress::Ended),
+            [TaskStatus::Completed, TaskStatus::Cancelled]
+        );
+        assert_eq!(
+            of(TaskProgress::Waiting),
+            [
+                TaskStatus::Backlog,
+                TaskStatus::Unassigned,
+                TaskStatus::Offered,
+                TaskStatus::Pending
+            ]
+        );
     }
 
     fn status_of(state: char) -> (&'static str, TaskProgress) {
@@ -587,7 +718,10 @@ mod tests {
     }
 
     fn layout_of(given: &[TestTask], keep: Option<u64>) -> GraphLayout {
-        let needs: Vec<Vec<TaskId>> = given.iter().map(|it| it.1.iter().map(|it| TaskId(*it)).collect()).collect();
+        let needs: Vec<Vec<TaskId>> = given
+            .iter()
+            .map(|it| it.1.iter().map(|it| TaskId(*it)).collect())
+            .collect();
         let item = |(it, needs): (&TestTask, &'static [TaskId])| LayoutTask {
             id: TaskId(it.0),
             needs,
@@ -606,7 +740,11 @@ mod tests {
     /// and `*` on the critical path.
     fn format_layout(it: &GraphLayout) -> String {
         let node = |it: &LayoutNode| {
-            let more = if it.tasks.len() > 1 { format!("+{}", it.tasks.len() - 1) } else { String::new() };
+            let more = if it.tasks.len() > 1 {
+                format!("+{}", it.tasks.len() - 1)
+            } else {
+                String::new()
+            };
             let mark = if it.is_critical { "*" } else { "" };
             format!("T{}{more}@{},{}{mark}", it.tasks[0].0, it.column, it.row)
         };
@@ -616,11 +754,18 @@ mod tests {
     fn format_edges(it: &GraphLayout) -> Vec<String> {
         let name = |at: usize| format!("T{}", it.nodes[at].tasks[0].0);
         let mark = |it: &LayoutEdge| if it.is_critical { "*" } else { "" };
-        it.edges.iter().map(|edge| format!("{}-{}{}", name(edge.from), name(edge.to), mark(edge))).collect()
+        it.edges
+            .iter()
+            .map(|edge| format!("{}-{}{}", name(edge.from), name(edge.to), mark(edge)))
+            .collect()
     }
 
     fn check(given: &[TestTask], expected: &str) {
-        assert_eq!(format_layout(&layout_of(given, None)), expected, "{given:?}");
+        assert_eq!(
+            format_layout(&layout_of(given, None)),
+            expected,
+            "{given:?}"
+        );
     }
 
     #[test]
@@ -629,49 +774,111 @@ mod tests {
         check(&[(1, vec![], '-')], "T1@0,0");
         // A chain is straight, and an isolated task is below it.
         check(
-            &[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![2], '-'), (4, vec![], '-')],
+            &[
+                (1, vec![], '-'),
+                (2, vec![1], '-'),
+                (3, vec![2], '-'),
+                (4, vec![], '-'),
+            ],
             "T1@0,0* T4@0,1 T2@1,0* T3@2,0*",
         );
         // Three tasks depend on one, and a fifth depends on the three.
-        let fan = [(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1], '-'), (4, vec![1], '-'), (5, vec![2, 3, 4], '-')];
+        let fan = [
+            (1, vec![], '-'),
+            (2, vec![1], '-'),
+            (3, vec![1], '-'),
+            (4, vec![1], '-'),
+            (5, vec![2, 3, 4], '-'),
+        ];
         check(&fan, "T1@0,0* T2@1,0* T3@1,1 T4@1,2 T5@2,0*");
         // A long edge has its own cell in each column between, so no line crosses T2.
-        let long = layout_of(&[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1, 2], '-')], None);
+        let long = layout_of(
+            &[(1, vec![], '-'), (2, vec![1], '-'), (3, vec![1, 2], '-')],
+            None,
+        );
         assert_eq!(format_layout(&long), "T1@0,1* T2@1,1* T3@2,1*");
         assert_eq!(format_edges(&long), ["T1-T2*", "T1-T3", "T2-T3*"]);
         assert_eq!(long.edges[1].through, [(0, 1), (1, 0), (2, 1)]);
         assert_eq!((long.columns, long.rows), (3, 2));
         // Connected tasks stay together, and isolated tasks come last.
         check(
-            &[(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![], 'l'), (4, vec![3], 'l')],
+            &[
+                (1, vec![], 'l'),
+                (2, vec![], 'l'),
+                (3, vec![], 'l'),
+                (4, vec![3], 'l'),
+            ],
             "T3@0,0 T1@0,1 T2@0,2 T4@1,0",
         );
-        let mixed = [(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![2], 'l'), (4, vec![1], 'l')];
+        let mixed = [
+            (1, vec![], 'l'),
+            (2, vec![], 'l'),
+            (3, vec![2], 'l'),
+            (4, vec![1], 'l'),
+        ];
         check(&mixed, "T1@0,0 T2@0,1 T4@1,0 T3@1,1");
         // Tasks whose lines would cross change places.
-        let crossed = [(1, vec![], 'l'), (2, vec![], 'l'), (3, vec![], 'l'), (4, vec![3], 'l'), (5, vec![1], 'l')];
-        let crossed: Vec<TestTask> = crossed.into_iter().chain([(6, vec![2], 'l'), (7, vec![4, 5, 6], 'l')]).collect();
+        let crossed = [
+            (1, vec![], 'l'),
+            (2, vec![], 'l'),
+            (3, vec![], 'l'),
+            (4, vec![3], 'l'),
+            (5, vec![1], 'l'),
+        ];
+        let crossed: Vec<TestTask> = crossed
+            .into_iter()
+            .chain([(6, vec![2], 'l'), (7, vec![4, 5, 6], 'l')])
+            .collect();
         check(&crossed, "T1@0,0 T2@0,1 T3@0,2 T5@1,0 T6@1,1 T4@1,2 T7@2,1");
     }
 
     #[test]
     fn the_critical_path_is_the_longest_path_of_open_tasks() {
-        let way = |given: &[TestTask]| layout_of(given, None).critical.iter().map(|it| it.0).collect::<Vec<_>>();
+        let way = |given: &[TestTask]| {
+            layout_of(given, None)
+                .critical
+                .iter()
+                .map(|it| it.0)
+                .collect::<Vec<_>>()
+        };
         // T3 ends the longest path of all tasks, T5 the longest path of open tasks.
-        let half = [(1, vec![], 'l'), (2, vec![1], 'l'), (3, vec![2], '-'), (4, vec![], 'w'), (5, vec![4], '-')];
+        let half = [
+            (1, vec![], 'l'),
+            (2, vec![1], 'l'),
+            (3, vec![2], '-'),
+            (4, vec![], 'w'),
+            (5, vec![4], '-'),
+        ];
         assert_eq!(way(&half), [4, 5]);
         // Of two equally long paths, the one with the smaller ids wins.
-        assert_eq!(way(&[(4, vec![], '-'), (3, vec![], '-'), (6, vec![4], '-'), (5, vec![3], '-')]), [3, 5]);
+        assert_eq!(
+            way(&[
+                (4, vec![], '-'),
+                (3, vec![], '-'),
+                (6, vec![4], '-'),
+                (5, vec![3], '-')
+            ]),
+            [3, 5]
+        );
         // A single task is no path, and landed tasks are not counted.
-        assert_eq!(way(&[(1, vec![], '-'), (2, vec![], '-')]), Vec::<u64>::new());
-        assert_eq!(way(&[(1, vec![], 'l'), (2, vec![1], 'l')]), Vec::<u64>::new());
+        assert_eq!(
+            way(&[(1, vec![], '-'), (2, vec![], '-')]),
+            Vec::<u64>::new()
+        );
+        assert_eq!(
+            way(&[(1, vec![], 'l'), (2, vec![1], 'l')]),
+            Vec::<u64>::new()
+        );
     }
 
     #[test]
     fn the_neighbourhood_of_a_task_is_two_steps_in_each_direction() {
         let chain: Vec<TestTask> = (1..=9).map(|it| (it, vec![it - 1], '-')).collect();
         let near = layout_of(&chain, Some(5));
-        assert_eq!(format_layout(&near), "T3@0,0* T4@1,0* T5@2,0* T6@3,0* T7@4,0*");
+        assert_eq!(
+            format_layout(&near),
+            "T3@0,0* T4@1,0* T5@2,0* T6@3,0* T7@4,0*"
+        );
         assert_eq!(layout_of(&chain, Some(99)), GraphLayout::default());
     }
 
@@ -679,11 +886,17 @@ mod tests {
     #[test]
     fn the_least_interesting_tasks_are_folded_first() {
         // Up to sixty tasks are drawn one by one, whatever their status.
-        let many = |many: u64| (1..=many).map(|it| (it, vec![], 'l')).collect::<Vec<TestTask>>();
+        let many = |many: u64| {
+            (1..=many)
+                .map(|it| (it, vec![], 'l'))
+                .collect::<Vec<TestTask>>()
+        };
         assert_eq!(layout_of(&many(60), None).nodes.len(), 60);
         check(&many(61), "T1+60@0,0");
         // One landed chain has an open end, and no task waits for the other.
-        let mut chains: Vec<TestTask> = (1..=40).map(|it| (it, vec![it - 1], if it < 39 { 'l' } else { '-' })).collect();
+        let mut chains: Vec<TestTask> = (1..=40)
+            .map(|it| (it, vec![it - 1], if it < 39 { 'l' } else { '-' }))
+            .collect();
         chains.extend((41..=80).map(|it| (it, if it == 41 { vec![] } else { vec![it - 1] }, 'l')));
         check(&chains, "T1+37@0,0 T41+39@0,1 T39@1,0* T40@2,0*");
         // Pieces that no open task waits for share one box.
@@ -693,14 +906,24 @@ mod tests {
         // A landed task that depends on an open one is not folded with earlier ones, so no cycle
         // arises.
         chains[36].2 = '-';
-        check(&chains, "T1+35@0,0 T41+39@0,1 T37@1,0* T38@2,0 T39@3,0* T40@4,0*");
+        check(
+            &chains,
+            "T1+35@0,0 T41+39@0,1 T37@1,0* T38@2,0 T39@3,0* T40@4,0*",
+        );
         // Leaves with equal dependencies and status are folded; working tasks stay visible.
-        let mut leaves: Vec<TestTask> = (2..=70).map(|it| (it, vec![1], if it < 11 { '-' } else { 'l' })).collect();
+        let mut leaves: Vec<TestTask> = (2..=70)
+            .map(|it| (it, vec![1], if it < 11 { '-' } else { 'l' }))
+            .collect();
         leaves.push((1, vec![], 'w'));
         (leaves[7].2, leaves[8].2) = ('w', 'w');
-        check(&leaves, "T1@0,0* T2@1,0* T3+5@1,1 T9@1,2 T10@1,3 T11+59@1,4");
+        check(
+            &leaves,
+            "T1@0,0* T2@1,0* T3+5@1,1 T9@1,2 T10@1,3 T11+59@1,4",
+        );
         // Pairs: tasks of one wave with the same status are folded, except on the critical path.
-        let pairs: Vec<TestTask> = (1..=70).map(|it| (it, if it % 2 == 0 { vec![it - 1] } else { vec![] }, '-')).collect();
+        let pairs: Vec<TestTask> = (1..=70)
+            .map(|it| (it, if it % 2 == 0 { vec![it - 1] } else { vec![] }, '-'))
+            .collect();
         check(&pairs, "T1@0,0* T3+33@0,1 T2@1,0* T4+33@1,1");
         // Working tasks are folded, too, if all of them work.
         let busy: Vec<TestTask> = (1..=70).map(|it| (it, vec![], 'w')).collect();
@@ -708,7 +931,14 @@ mod tests {
         // A very long chain is cut where it can no longer be read.
         let chain: Vec<TestTask> = (1..=300).map(|it| (it, vec![it - 1], '-')).collect();
         let cut = layout_of(&chain, None);
-        assert_eq!((cut.nodes.len(), cut.nodes[59].tasks.len(), cut.critical.len()), (60, 241, 300));
+        assert_eq!(
+            (
+                cut.nodes.len(),
+                cut.nodes[59].tasks.len(),
+                cut.critical.len()
+            ),
+            (60, 241, 300)
+        );
     }
 
     #[test]
@@ -716,7 +946,13 @@ mod tests {
         let mut given: Vec<TestTask> = (2..=90).map(|it| (it, vec![1], '-')).collect();
         given.push((1, vec![], 'l'));
         let near = layout_of(&given, Some(50));
-        assert_eq!(near.nodes.iter().filter(|it| it.tasks == [TaskId(50)]).count(), 1);
+        assert_eq!(
+            near.nodes
+                .iter()
+                .filter(|it| it.tasks == [TaskId(50)])
+                .count(),
+            1
+        );
         assert!(near.nodes.len() < 5, "{}", format_layout(&near));
     }
 
@@ -727,17 +963,34 @@ mod tests {
         check(&[(1, vec![1], '-')], "T1@0,0");
         let two = layout_of(&[(1, vec![2], '-'), (2, vec![1], '-')], None);
         assert_eq!((two.nodes.len(), two.edges.len()), (2, 1));
-        let third = layout_of(&[(1, vec![2, 3], '-'), (2, vec![1], '-'), (3, vec![], '-')], None);
-        assert!(format_edges(&third).iter().any(|it| it.starts_with("T3-T1")), "an edge outside the cycle was left out");
+        let third = layout_of(
+            &[(1, vec![2, 3], '-'), (2, vec![1], '-'), (3, vec![], '-')],
+            None,
+        );
+        assert!(
+            format_edges(&third)
+                .iter()
+                .any(|it| it.starts_with("T3-T1")),
+            "an edge outside the cycle was left out"
+        );
         let all: Vec<TestTask> = (0..80).map(|it| (it, (0..80).collect(), '-')).collect();
-        assert_eq!(layout_of(&all, None).nodes.iter().map(|it| it.tasks.len()).sum::<usize>(), 80);
+        assert_eq!(
+            layout_of(&all, None)
+                .nodes
+                .iter()
+                .map(|it| it.tasks.len())
+                .sum::<usize>(),
+            80
+        );
     }
 
     /// A task whose status changes keeps its position if nothing else changes.
     #[test]
     fn a_change_of_status_moves_no_task() {
         let given = |at: char| -> Vec<TestTask> {
-            (1..=50).map(|it| (it, vec![it / 2, it / 3], if it == 7 { at } else { 'l' })).collect()
+            (1..=50)
+                .map(|it| (it, vec![it / 2, it / 3], if it == 7 { at } else { 'l' }))
+                .collect()
         };
         let places = |at: char| layout_of(&given(at), None).nodes;
         assert_eq!(places('l'), places('w'));
@@ -745,38 +998,78 @@ mod tests {
 
     /// Checks the properties that each layout must have.
     fn check_properties(given: &[TestTask], it: &GraphLayout, keep: Option<u64>) {
-        let mut drawn: Vec<u64> = it.nodes.iter().flat_map(|it| it.tasks.iter().map(|it| it.0)).collect();
+        let mut drawn: Vec<u64> = it
+            .nodes
+            .iter()
+            .flat_map(|it| it.tasks.iter().map(|it| it.0))
+            .collect();
         drawn.sort_unstable();
         if keep.is_none() {
             let mut all: Vec<u64> = given.iter().map(|it| it.0).collect();
             all.sort_unstable();
             assert_eq!(drawn, all, "a task is in no box or in two boxes");
-            assert!(it.nodes.len() <= MAX_BOXES.max(1), "{} boxes", it.nodes.len());
+            assert!(
+                it.nodes.len() <= MAX_BOXES.max(1),
+                "{} boxes",
+                it.nodes.len()
+            );
         }
         let places: BTreeSet<(u32, u32)> = it.nodes.iter().map(|it| (it.column, it.row)).collect();
-        assert_eq!(places.len(), it.nodes.len(), "two boxes in the same cell: {}", format_layout(it));
-        assert!(places.iter().all(|place| place.0 < it.columns && place.1 < it.rows));
+        assert_eq!(
+            places.len(),
+            it.nodes.len(),
+            "two boxes in the same cell: {}",
+            format_layout(it)
+        );
+        assert!(
+            places
+                .iter()
+                .all(|place| place.0 < it.columns && place.1 < it.rows)
+        );
         assert!(it.nodes.is_sorted_by_key(|it| (it.column, it.row)));
         let mut cells: BTreeMap<(u32, u32), usize> = BTreeMap::new();
         for edge in &it.edges {
             let (from, to) = (&it.nodes[edge.from], &it.nodes[edge.to]);
-            assert!(from.column < to.column, "an edge goes backwards in {}", format_layout(it));
+            assert!(
+                from.column < to.column,
+                "an edge goes backwards in {}",
+                format_layout(it)
+            );
             let wide = to.column - from.column;
-            assert_eq!(edge.through.len() as u32, wide + 1, "an edge does not have one cell in each column");
-            assert!((from.column..).zip(&edge.through).all(|(column, it)| it.0 == column));
+            assert_eq!(
+                edge.through.len() as u32,
+                wide + 1,
+                "an edge does not have one cell in each column"
+            );
+            assert!(
+                (from.column..)
+                    .zip(&edge.through)
+                    .all(|(column, it)| it.0 == column)
+            );
             assert_eq!(edge.through.first(), Some(&(from.column, from.row)));
             assert_eq!(edge.through.last(), Some(&(to.column, to.row)));
             for cell in &edge.through[1..edge.through.len() - 1] {
                 assert!(!places.contains(cell), "an edge runs through a box");
-                assert_eq!(*cells.entry(*cell).or_insert(edge.from), edge.from, "edges of two boxes in one cell");
+                assert_eq!(
+                    *cells.entry(*cell).or_insert(edge.from),
+                    edge.from,
+                    "edges of two boxes in one cell"
+                );
             }
         }
         // A task's dependencies are before it or in the same box.
-        let at = |id: u64| it.nodes.iter().position(|it| it.tasks.contains(&TaskId(id)));
+        let at = |id: u64| {
+            it.nodes
+                .iter()
+                .position(|it| it.tasks.contains(&TaskId(id)))
+        };
         for (id, needs, _) in given.iter().filter(|it| drawn.contains(&it.0)) {
             for need in needs.iter().filter(|it| drawn.contains(it)) {
                 let (from, to) = (at(*need), at(*id));
-                let linked = it.edges.iter().any(|it| Some(it.from) == from && Some(it.to) == to);
+                let linked = it
+                    .edges
+                    .iter()
+                    .any(|it| Some(it.from) == from && Some(it.to) == to);
                 assert!(from == to || linked, "T{need}-T{id} is not drawn");
             }
         }
@@ -787,7 +1080,11 @@ mod tests {
         (1..130_u64).prop_flat_map(move |many| {
             let task = move |id: u64| {
                 let needs = needs(id.saturating_sub(1));
-                (Just(id), needs, proptest::sample::select(vec!['l', 'c', 'w', '-']))
+                (
+                    Just(id),
+                    needs,
+                    proptest::sample::select(vec!['l', 'c', 'w', '-']),
+                )
             };
             (1..=many).map(task).collect::<Vec<_>>()
         })
@@ -806,7 +1103,8 @@ mod tests {
             check_properties(&given, &all, None);
             let mut turned = given.clone();
             turned.reverse();
-            prop_assert_eq!(&layout_of(&turned, None), &all, "the layout depends on the order of the tasks");
+            prop_assert_eq!(&layout_of(&turned, None), &all, "the layout depends on the order of \
+                the tasks");
             check_properties(&given, &layout_of(&given, Some(near)), Some(near));
         }
     }

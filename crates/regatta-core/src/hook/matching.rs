@@ -9,24 +9,40 @@ use crate::event::Event;
 use crate::ids::Now;
 use crate::pattern::Uri;
 
-use super::{HookAction, FiringCause, MAX_CHAIN_LENGTH, Hook, MAX_FIRINGS_PER_WINDOW, FIRING_WINDOW_MS, HookTrigger};
+use super::{
+    FIRING_WINDOW_MS, FiringCause, Hook, HookAction, HookTrigger, MAX_CHAIN_LENGTH,
+    MAX_FIRINGS_PER_WINDOW,
+};
 
 /// An event, as a hook sees it.
 #[derive(Clone, Debug)]
 pub enum HookInput<'a> {
     Message(&'a Message),
-    Event { event: &'a Event, by: &'a Actor, depth: u32 },
-    Free { uri: Uri, by: &'a Actor, depth: u32 },
+    Event {
+        event: &'a Event,
+        by: &'a Actor,
+        depth: u32,
+    },
+    Free {
+        uri: Uri,
+        by: &'a Actor,
+        depth: u32,
+    },
 }
 
 impl HookInput<'_> {
     /// Returns the cause that is recorded with a firing.
     pub fn cause(&self) -> FiringCause {
         match self {
-            HookInput::Message(it) => {
-                FiringCause::Message { message: it.id, channel: it.channel.clone(), sender: it.sender.clone() }
-            }
-            HookInput::Event { event, .. } => FiringCause::Event { kind: event.kind().to_owned(), subject: event.subject() },
+            HookInput::Message(it) => FiringCause::Message {
+                message: it.id,
+                channel: it.channel.clone(),
+                sender: it.sender.clone(),
+            },
+            HookInput::Event { event, .. } => FiringCause::Event {
+                kind: event.kind().to_owned(),
+                subject: event.subject(),
+            },
             HookInput::Free { uri, .. } => FiringCause::Free { uri: uri.clone() },
         }
     }
@@ -78,7 +94,9 @@ pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) 
     // The router starts nothing that could lead back here, and its intake holds its own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
-            Some(reason) => HookMatch::ConditionFailed { why: format!("it is paused: {reason}") },
+            Some(reason) => HookMatch::ConditionFailed {
+                why: format!("it is paused: {reason}"),
+            },
             None => HookMatch::Fires,
         };
     }
@@ -86,16 +104,28 @@ pub fn evaluate(board: &Board, hook: &Hook, occasion: &HookInput<'_>, now: Now) 
         return HookMatch::ConditionFailed { why };
     }
     if occasion.depth() >= MAX_CHAIN_LENGTH {
-        return HookMatch::MustPause { why: format!("{MAX_CHAIN_LENGTH} hooks led to each other") };
+        return HookMatch::MustPause {
+            why: format!("{MAX_CHAIN_LENGTH} hooks led to each other"),
+        };
     }
     if let Some(holder) = claim_holder(board, hook, now) {
         return HookMatch::WaitsForClaim { why: holder };
     }
     if let Some(waiting) = hook.waiting.first() {
-        return HookMatch::WaitsForClaim { why: format!("{} waits before it", waiting.cause) };
+        return HookMatch::WaitsForClaim {
+            why: format!("{} waits before it", waiting.cause),
+        };
     }
-    if hook.recent_firings.iter().filter(|it| **it + FIRING_WINDOW_MS > now.fleet_ms).count() >= MAX_FIRINGS_PER_WINDOW {
-        return HookMatch::MustPause { why: format!("it fired {MAX_FIRINGS_PER_WINDOW} times within a minute") };
+    if hook
+        .recent_firings
+        .iter()
+        .filter(|it| **it + FIRING_WINDOW_MS > now.fleet_ms)
+        .count()
+        >= MAX_FIRINGS_PER_WINDOW
+    {
+        return HookMatch::MustPause {
+            why: format!("it fired {MAX_FIRINGS_PER_WINDOW} times within a minute"),
+        };
     }
     HookMatch::Fires
 }
@@ -109,27 +139,47 @@ fn trigger_mismatch(hook: &Hook, occasion: &HookInput<'_>) -> Option<String> {
         if message.sender == Actor::Regatta {
             return Some("messages from Regatta fire no hook".into());
         }
-        let on_mention = matches!(hook.trigger, HookTrigger::Message { mention: Some(_), .. });
+        let on_mention = matches!(
+            hook.trigger,
+            HookTrigger::Message {
+                mention: Some(_),
+                ..
+            }
+        );
         if let Some(word) = opt_out_word(&message.text, on_mention) {
             return Some(format!("the message has {word}"));
         }
     }
     // Event hooks are meant for actions of the daemon, but not for actions of the hook's own agent.
-    hook.is_own(occasion.by()).then(|| format!("actions of {} itself do not fire it", hook.identity()))
+    hook.is_own(occasion.by())
+        .then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
 
 /// Returns the reason why a message does not match a trigger, if it does not.
 fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> {
     let (channel, label, mention, prefix) = match trigger {
-        HookTrigger::Message { channel, label, mention, prefix } => {
-            (channel.as_ref(), label.as_ref(), mention.as_ref(), prefix.as_ref())
-        }
+        HookTrigger::Message {
+            channel,
+            label,
+            mention,
+            prefix,
+        } => (
+            channel.as_ref(),
+            label.as_ref(),
+            mention.as_ref(),
+            prefix.as_ref(),
+        ),
         HookTrigger::Event { kind } if kind == "message.posted" => (None, None, None, None),
-        HookTrigger::Event { .. } | HookTrigger::Free { .. } => return Some("it waits for no message".into()),
+        HookTrigger::Event { .. } | HookTrigger::Free { .. } => {
+            return Some("it waits for no message".into());
+        }
     };
     match channel {
         Some(want) if *want != message.channel => {
-            return Some(format!("it is about {want}, and the message is in {}", message.channel));
+            return Some(format!(
+                "it is about {want}, and the message is in {}",
+                message.channel
+            ));
         }
         None if bus::addressee(&message.channel).is_some() => {
             return Some("a message to one agent fires only hooks on that mailbox".into());
@@ -148,16 +198,32 @@ fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> 
 
 /// Returns whether a text begins with `prefix`, ignoring case and leading spaces.
 fn starts_with_prefix(text: &str, prefix: &str) -> bool {
-    let (mut text, prefix) = (text.trim_start().chars().flat_map(char::to_lowercase), prefix.trim_start());
-    prefix.chars().flat_map(char::to_lowercase).all(|it| text.next() == Some(it))
+    let (mut text, prefix) = (
+        text.trim_start().chars().flat_map(char::to_lowercase),
+        prefix.trim_start(),
+    );
+    prefix
+        .chars()
+        .flat_map(char::to_lowercase)
+        .all(|it| text.next() == Some(it))
 }
 
 /// Returns the word by which a message asks that no hook fires, if there is one: `!nohooks` for all
 /// hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on mentions.
 fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
-    let mut words = text.split_whitespace().map(|it| it.trim_end_matches(['.', ',', ';', ':', '?', ')']));
-    let kind = if on_mention { "!noathooks" } else { "!nochanhooks" };
-    words.find_map(|word| ["!nohooks", kind].into_iter().find(|it| word.eq_ignore_ascii_case(it)))
+    let mut words = text
+        .split_whitespace()
+        .map(|it| it.trim_end_matches(['.', ',', ';', ':', '?', ')']));
+    let kind = if on_mention {
+        "!noathooks"
+    } else {
+        "!nochanhooks"
+    };
+    words.find_map(|word| {
+        ["!nohooks", kind]
+            .into_iter()
+            .find(|it| word.eq_ignore_ascii_case(it))
+    })
 }
 
 /// Returns the condition that keeps a triggered hook from firing, if there is one.
@@ -168,13 +234,17 @@ fn failed_condition(hook: &Hook, occasion: &HookInput<'_>, now: Now) -> Option<S
     if let (Some(want), HookInput::Message(message)) = (&hook.when.require_label, occasion)
         && !message.labels.contains(want)
     {
-        return Some(format!("the message has no label {want}, which is required"));
+        return Some(format!(
+            "the message has no label {want}, which is required"
+        ));
     }
     if let (Some(cooldown), Some(last)) = (hook.when.cooldown_ms, hook.recent_firings.last())
         && last + cooldown > now.fleet_ms
     {
         let left = crate::refusal::seconds(last + cooldown - now.fleet_ms);
-        return Some(format!("it fired recently, and its cooldown lasts another {left}"));
+        return Some(format!(
+            "it fired recently, and its cooldown lasts another {left}"
+        ));
     }
     None
 }
@@ -183,7 +253,13 @@ fn failed_condition(hook: &Hook, occasion: &HookInput<'_>, now: Now) -> Option<S
 /// free or not needed.
 pub(super) fn claim_holder(board: &Board, hook: &Hook, now: Now) -> Option<String> {
     let uri = hook.when.claim.as_ref()?;
-    let holders = claim::conflicting_holders_on_board(board, std::slice::from_ref(uri), claim::ClaimMode::Exclusive, None, now);
+    let holders = claim::conflicting_holders_on_board(
+        board,
+        std::slice::from_ref(uri),
+        claim::ClaimMode::Exclusive,
+        None,
+        now,
+    );
     let holder = holders.first()?;
     Some(format!("{} is held by {}", holder.uri, holder.owner))
 }
@@ -217,7 +293,11 @@ mod tests {
             ("!nohooksatall", false, None),
             ("nohooks", false, None),
         ] {
-            assert_eq!(opt_out_word(text, on_mention), word, "{text:?} {on_mention}");
+            assert_eq!(
+                opt_out_word(text, on_mention),
+                word,
+                "{text:?} {on_mention}"
+            );
         }
     }
 }

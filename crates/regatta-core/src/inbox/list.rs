@@ -1,5 +1,6 @@
 //! The contents of the inbox: derives everything that needs a person from the board.
 
+use crate::agent_protocol::{AgentRequest, RequestContent};
 use crate::approval::{self, Approval};
 use crate::attempt::Attempt;
 use crate::board::Board;
@@ -9,8 +10,7 @@ use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::landing::Landing;
 use crate::policy;
 use crate::provider_outage::ProviderOutage;
-use crate::agent_protocol::{AgentRequest, RequestContent};
-use crate::task::{TaskStatus, Task};
+use crate::task::{Task, TaskStatus};
 
 use super::{InboxItem, Snooze};
 
@@ -96,9 +96,16 @@ pub struct OpenItem {
 
 /// Returns everything that needs a person, the longest waiting first and postponed items last.
 pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
-    let asked = board.approvals.values().filter(|it| it.is_open()).map(|it| approval_item(board, it));
+    let asked = board
+        .approvals
+        .values()
+        .filter(|it| it.is_open())
+        .map(|it| approval_item(board, it));
     let tasks = board.tasks.values().filter_map(|it| task_item(board, it));
-    let failed = board.failed.values().map(|it| item_about_task(InboxKind::Failed, it, "it failed without a reason"));
+    let failed = board
+        .failed
+        .values()
+        .map(|it| item_about_task(InboxKind::Failed, it, "it failed without a reason"));
     let stuck = board.attempts.values().filter_map(|it| {
         let since_wall = it.quiet_since_unix_ms.filter(|_| is_stuck(it))?;
         let task = board.tasks.get(&it.task)?;
@@ -106,19 +113,31 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
         Some(OpenItem {
             item: InboxItem::Attempt(it.id),
             agent: Some(it.agent.clone()),
-            why: format!("{} has been silent for long; after {most} it is stopped automatically", it.id),
+            why: format!(
+                "{} has been silent for long; after {most} it is stopped automatically",
+                it.id
+            ),
             since_unix_ms: since_wall,
             snoozed: it.snoozed,
             ..item_about_task(InboxKind::Stuck, task, "")
         })
     });
-    let budgets = budget::near_limits(board, now).into_iter().filter_map(|it| budget_item(board, it, now));
-    let credentials = board.agents.keys().filter_map(|name| Some(agent_item(name, agent_problem(board, name)?)));
+    let budgets = budget::near_limits(board, now)
+        .into_iter()
+        .filter_map(|it| budget_item(board, it, now));
+    let credentials = board
+        .agents
+        .keys()
+        .filter_map(|name| Some(agent_item(name, agent_problem(board, name)?)));
     let bridges = bridge_health::broken_bridges(board).map(|(bridge, it)| bridge_item(bridge, it));
     let requests = board.conversations.values().filter_map(|it| {
         let first = it.held.first()?;
         let more = it.held.len() - 1;
-        let more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+        let more = if more > 0 {
+            format!(" (and {more} more)")
+        } else {
+            String::new()
+        };
         Some(OpenItem {
             item: InboxItem::Request(it.id),
             kind: InboxKind::Request,
@@ -136,7 +155,13 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
             request: None,
         })
     });
-    let all = asked.chain(tasks).chain(failed).chain(stuck).chain(budgets).chain(credentials).chain(bridges);
+    let all = asked
+        .chain(tasks)
+        .chain(failed)
+        .chain(stuck)
+        .chain(budgets)
+        .chain(credentials)
+        .chain(bridges);
     let all = all.chain(requests);
     let mut all: Vec<OpenItem> = all.collect();
     all.sort_by_key(|it| (it.snoozed.is_some(), it.since_unix_ms));
@@ -166,16 +191,27 @@ pub(super) fn is_stuck(it: &Attempt) -> bool {
 
 /// Returns the problem that keeps an agent from working until a person fixes it, if there is one.
 pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a ProviderOutage> {
-    board.parked.get(&format!("agent:{agent}")).map(|it| &**it).filter(|it| it.deadline_fleet_ms.is_none() && !it.has_resumed)
+    board
+        .parked
+        .get(&format!("agent:{agent}"))
+        .map(|it| &**it)
+        .filter(|it| it.deadline_fleet_ms.is_none() && !it.has_resumed)
 }
 
 /// Returns the item of a permission request or question.
 fn approval_item(board: &Board, it: &Approval) -> OpenItem {
-    let (kind, why) = match (&it.request.content, board.attempts.get(&it.attempt), board.agents.get(&it.agent)) {
-        (RequestContent::Permission { tool, .. }, Some(attempt), Some(agent)) => {
-            (InboxKind::Permission, policy::decide(board, attempt, agent, tool).1)
+    let (kind, why) = match (
+        &it.request.content,
+        board.attempts.get(&it.attempt),
+        board.agents.get(&it.agent),
+    ) {
+        (RequestContent::Permission { tool, .. }, Some(attempt), Some(agent)) => (
+            InboxKind::Permission,
+            policy::decide(board, attempt, agent, tool).1,
+        ),
+        (RequestContent::Permission { .. }, ..) => {
+            (InboxKind::Permission, "only a person can answer it".into())
         }
-        (RequestContent::Permission { .. }, ..) => (InboxKind::Permission, "only a person can answer it".into()),
         (RequestContent::Question { .. }, ..) => {
             let why = match (&it.assumed, it.is_kept_for_task) {
                 (Some(assumed), _) => format!("it went on and assumed: {assumed}"),
@@ -208,17 +244,33 @@ fn task_item(board: &Board, it: &Task) -> Option<OpenItem> {
         TaskStatus::InReview if approval::question_blocking_work(board, it).is_some() => None,
         TaskStatus::InReview => {
             let files = it.submission.as_ref().map_or(0, |it| it.changed.len());
-            let subject = format!("{} · {files} file{} changed", it.subject, if files == 1 { "" } else { "s" });
-            Some(OpenItem { subject, ..item_about_task(InboxKind::Review, it, "somebody must review it") })
+            let subject = format!(
+                "{} · {files} file{} changed",
+                it.subject,
+                if files == 1 { "" } else { "s" }
+            );
+            Some(OpenItem {
+                subject,
+                ..item_about_task(InboxKind::Review, it, "somebody must review it")
+            })
         }
         TaskStatus::Landing => {
             let landing = landing_needing_person(board, it)?;
             let why = match (&landing.held, &landing.hold_count) {
-                (None, Some(before)) => format!("it is being tried again; before: {}", before.reason),
+                (None, Some(before)) => {
+                    format!("it is being tried again; before: {}", before.reason)
+                }
                 (held, _) => held.clone().unwrap_or_default(),
             };
-            let since_wall = landing.hold_count.as_ref().map_or(it.updated_unix_ms, |it| it.since_unix_ms);
-            Some(OpenItem { why, since_unix_ms: since_wall, ..item_about_task(InboxKind::Landing, it, "") })
+            let since_wall = landing
+                .hold_count
+                .as_ref()
+                .map_or(it.updated_unix_ms, |it| it.since_unix_ms);
+            Some(OpenItem {
+                why,
+                since_unix_ms: since_wall,
+                ..item_about_task(InboxKind::Landing, it, "")
+            })
         }
         _ => None,
     }
@@ -248,25 +300,39 @@ fn budget_item(board: &Board, it: NearLimit, now: Now) -> Option<OpenItem> {
     match &it.scope {
         budget::BudgetScope::Task(id) => task = Some(*id),
         budget::BudgetScope::Agent(name) => agent = Some(name.clone()),
-        budget::BudgetScope::Mission(id) => project = board.missions.get(id).map(|it| it.project.clone()),
-        budget::BudgetScope::Attempt | budget::BudgetScope::EachTask | budget::BudgetScope::Day => {}
+        budget::BudgetScope::Mission(id) => {
+            project = board.missions.get(id).map(|it| it.project.clone())
+        }
+        budget::BudgetScope::Attempt | budget::BudgetScope::EachTask | budget::BudgetScope::Day => {
+        }
     }
-    project = project.or_else(|| task.and_then(|it| board.tasks.get(&it)).map(|it| it.project.clone()));
-    let whose = it.share_of.map_or(String::new(), |whose| format!("{whose}: "));
+    project = project.or_else(|| {
+        task.and_then(|it| board.tasks.get(&it))
+            .map(|it| it.project.clone())
+    });
+    let whose = it
+        .share_of
+        .map_or(String::new(), |whose| format!("{whose}: "));
     let follows = match (it.is_exhausted, &it.scope) {
         (true, budget::BudgetScope::Attempt) => "it is used up: the attempt is stopped",
         (true, _) => "it is used up: no work under this budget starts until it is raised",
         (false, _) => "80 % of it is used",
     };
     Some(OpenItem {
-        subject: format!("the budget of {}: {whose}{}", budget::scope_name(&it.scope), it.text),
+        subject: format!(
+            "the budget of {}: {whose}{}",
+            budget::scope_name(&it.scope),
+            it.text
+        ),
         item: InboxItem::Budget(it.scope),
         kind: InboxKind::Budget,
         task,
         project,
         agent,
         why: follows.into(),
-        since_unix_ms: budget.warned_unix_ms.unwrap_or(budget::day_of(now) * 86_400_000),
+        since_unix_ms: budget
+            .warned_unix_ms
+            .unwrap_or(budget::day_of(now) * 86_400_000),
         is_escalated: false,
         snoozed: budget.snoozed,
         request: None,
@@ -279,11 +345,18 @@ fn agent_item(name: &AgentName, it: &ProviderOutage) -> OpenItem {
     let what = crate::provider_outage::describe_class(it.class);
     OpenItem {
         item: InboxItem::Agent(name.clone()),
-        kind: if signs_in { InboxKind::Credential } else { InboxKind::Setup },
+        kind: if signs_in {
+            InboxKind::Credential
+        } else {
+            InboxKind::Setup
+        },
         task: None,
         project: None,
         agent: Some(name.clone()),
-        subject: format!("{name} {what}: {}", it.reason.lines().next().unwrap_or_default()),
+        subject: format!(
+            "{name} {what}: {}",
+            it.reason.lines().next().unwrap_or_default()
+        ),
         why: format!("regatta doctor says how to fix it; then: regatta resume {name}"),
         since_unix_ms: it.since_unix_ms,
         is_escalated: false,
@@ -301,18 +374,26 @@ fn bridge_item(bridge: Bridge, it: &ProviderOutage) -> OpenItem {
         project: None,
         agent: bridge.agent().cloned(),
         subject: match &bridge {
-            Bridge::AgentService { service, agent } => format!("{service} rejects the credential of {agent}: {why}"),
+            Bridge::AgentService { service, agent } => format!(
+                "{service} rejects the credential \
+                of {agent}: {why}"
+            ),
             Bridge::Webhook { webhook } => format!("{webhook} receives no events: {why}"),
             Bridge::Setting { .. } => why.to_owned(),
         },
         why: match &bridge {
             Bridge::AgentService { .. } => {
-                "Regatta receives and answers no messages there until the credential is fixed; then: regatta up \
+                "Regatta receives and answers no messages there until the credential is fixed; \
+                 then: regatta up \
                  --restart, and regatta bridge test"
             }
-            Bridge::Webhook { .. } => "events are kept and sent once its secret is set; then: regatta up --restart",
+            Bridge::Webhook { .. } => {
+                "events are kept and sent once its secret is set; then: \
+                regatta up --restart"
+            }
             Bridge::Setting { .. } => {
-                "the bridges that depend on this setting are off; correct it, then: regatta up --restart, and regatta \
+                "the bridges that depend on this setting are off; correct it, then: regatta up \
+                 --restart, and regatta \
                  bridge test"
             }
         }

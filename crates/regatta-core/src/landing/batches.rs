@@ -47,21 +47,46 @@ pub struct QueueBatch {
 /// merge order, then all others.
 pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBatch> {
     let order = queue::merge_order(board, project, now);
-    let aside = board.queue_of(project).map(|it| it.id).filter(|it| !order.contains(it));
+    let aside = board
+        .queue_of(project)
+        .map(|it| it.id)
+        .filter(|it| !order.contains(it));
     let mut batches: Vec<(Option<LandingId>, QueueBatch)> = Vec::new();
     for id in order.iter().copied().chain(aside) {
-        let Some(landing) = board.landings.get(&id) else { continue };
+        let Some(landing) = board.landings.get(&id) else {
+            continue;
+        };
         let (ride, last) = progress_of(board, landing);
-        match batches.last_mut().filter(|it| last.is_some() && it.0 == last && it.1.progress == ride) {
+        match batches
+            .last_mut()
+            .filter(|it| last.is_some() && it.0 == last && it.1.progress == ride)
+        {
             Some((_, batch)) => batch.landings.push(id),
             None => {
-                let tried = matches!(ride, LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing);
-                let on = batches.last().and_then(|it| it.1.landings.last()).copied().filter(|_| tried);
-                batches.push((last, QueueBatch { progress: ride, landings: vec![id], stands_on: on, failed: None }));
+                let tried = matches!(
+                    ride,
+                    LandingProgress::Moving | LandingProgress::Passed | LandingProgress::Testing
+                );
+                let on = batches
+                    .last()
+                    .and_then(|it| it.1.landings.last())
+                    .copied()
+                    .filter(|_| tried);
+                batches.push((
+                    last,
+                    QueueBatch {
+                        progress: ride,
+                        landings: vec![id],
+                        stands_on: on,
+                        failed: None,
+                    },
+                ));
             }
         }
         if let (LandingProgress::Searching, Some((_, batch))) = (ride, batches.last_mut()) {
-            batch.failed = last.and_then(|it| board.landings.get(&it)?.failed_trial.as_ref()).map(|it| it.reason.clone());
+            batch.failed = last
+                .and_then(|it| board.landings.get(&it)?.failed_trial.as_ref())
+                .map(|it| it.reason.clone());
         }
     }
     batches.into_iter().map(|it| it.1).collect()
@@ -75,15 +100,23 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
     let others = || board.queue_of(&landing.project);
     // The shortest failed trial that contains it.
     let red = others().filter_map(|it| {
-        let red = it.failed_trial.as_ref().filter(|_| !queue::is_deferred(board, it))?;
-        (it.id == landing.id || red.ahead.contains(&landing.id)).then_some((red.ahead.len() + 1, it.id))
+        let red = it
+            .failed_trial
+            .as_ref()
+            .filter(|_| !queue::is_deferred(board, it))?;
+        (it.id == landing.id || red.ahead.contains(&landing.id))
+            .then_some((red.ahead.len() + 1, it.id))
     });
     let red = red.min();
     let trains = others().filter_map(|it| {
         let ride = match &it.state {
             LandingState::Moving { .. } => LandingProgress::Moving,
             // A passed trial proves nothing for members ahead whose own trial has not passed (Q1).
-            LandingState::Validated { .. } if it.id != landing.id && !queue::is_verified(board, it) => return None,
+            LandingState::Validated { .. }
+                if it.id != landing.id && !queue::is_verified(board, it) =>
+            {
+                return None;
+            }
             LandingState::Validated { .. } => LandingProgress::Passed,
             LandingState::Trying { void: false, .. } => LandingProgress::Testing,
             LandingState::Trying { .. } | LandingState::Queued => return None,
@@ -92,8 +125,14 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
         // A longer trial than the failed one contains the failure, so its result will say nothing
         // new. A trial of equal length repeats the failed one, because all trials are prefixes of
         // one order.
-        let stale = |(length, _): (usize, LandingId)| ride == LandingProgress::Testing && train.len() > length;
-        (train.contains(&landing.id) && !red.is_some_and(stale)).then_some((ride, train.len(), it.id))
+        let stale = |(length, _): (usize, LandingId)| {
+            ride == LandingProgress::Testing && train.len() > length
+        };
+        (train.contains(&landing.id) && !red.is_some_and(stale)).then_some((
+            ride,
+            train.len(),
+            it.id,
+        ))
     });
     match (trains.min(), red) {
         (Some((ride, _, last)), _) => (ride, Some(last)),

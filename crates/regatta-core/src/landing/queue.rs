@@ -13,12 +13,15 @@ use crate::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
 use crate::pattern::Uri;
 use crate::project::{QueueMode, VerifyMode};
 use crate::refusal::Refusal;
-use crate::task::{self, TaskStatus, Submission, Task};
+use crate::task::{self, Submission, Task, TaskStatus};
 
-use super::operator::{require_free_claims, guarded_parts, person_needed_reason};
-use super::speculation::{self, TrialResults, TrialLimits};
+use super::operator::{guarded_parts, person_needed_reason, require_free_claims};
+use super::speculation::{self, TrialLimits, TrialResults};
 use super::wave_commit::{self, WaveCompleteness};
-use super::{LandingBegun, LandingEnded, Landing, LandingMoving, LandingQueued, LandingState, guard, remote_sync, fault};
+use super::{
+    Landing, LandingBegun, LandingEnded, LandingMoving, LandingQueued, LandingState, fault, guard,
+    remote_sync,
+};
 
 /// The source of a landing's claims on its files.
 enum ClaimSource {
@@ -37,7 +40,13 @@ pub(crate) fn submit(
     submission: Submission,
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
-    pass_gates(draft, task, (attempt, ClaimSource::FromAttempt), submission, now)
+    pass_gates(
+        draft,
+        task,
+        (attempt, ClaimSource::FromAttempt),
+        submission,
+        now,
+    )
 }
 
 /// Submits edits that a lead made itself, under the same rules as a worker's. Returns whether they
@@ -64,7 +73,12 @@ fn pass_gates(
     now: Now,
 ) -> Result<Option<LandingId>, Refusal> {
     if let Some(reason) = guard::never_lands_reason(&submission.changed, &submission.special) {
-        task::keep_for_review(draft, task.id, submission, format!("it cannot land: {reason}"))?;
+        task::keep_for_review(
+            draft,
+            task.id,
+            submission,
+            format!("it cannot land: {reason}"),
+        )?;
         return Ok(None);
     }
     match approval::question_gate(draft.board(), task) {
@@ -74,7 +88,12 @@ fn pass_gates(
             return Ok(None);
         }
         QuestionGate::ReturnWork(words) => {
-            task::keep_for_review(draft, task.id, submission, "its agent has not read an answer".into())?;
+            task::keep_for_review(
+                draft,
+                task.id,
+                submission,
+                "its agent has not read an answer".into(),
+            )?;
             super::revise(draft, task.id, words)?;
             return Ok(None);
         }
@@ -86,7 +105,9 @@ fn pass_gates(
             Ok(free) => Some(free),
             Err(_) => {
                 let id = task.id;
-                let held = || format!("somebody else holds its files; when they are free: regatta land {id}");
+                let held = || {
+                    format!("somebody else holds its files; when they are free: regatta land {id}")
+                };
                 task::keep_for_review(draft, id, submission, needs.unwrap_or_else(held))?;
                 return Ok(None);
             }
@@ -100,7 +121,11 @@ fn pass_gates(
     let landing = new_landing(draft, task, attempt.agent.clone(), submission, now);
     let id = enqueue(draft, landing, None)?;
     match acquired {
-        None => claim::transfer_all(draft, &ClaimOwner::Attempt(attempt.id), &ClaimOwner::Landing(id)),
+        None => claim::transfer_all(
+            draft,
+            &ClaimOwner::Attempt(attempt.id),
+            &ClaimOwner::Landing(id),
+        ),
         Some(claims) => claim::acquire_for_landing(draft, id, claims, now),
     }
     Ok(Some(id))
@@ -112,7 +137,13 @@ pub(super) fn regatta_agent_name() -> AgentName {
 }
 
 /// Returns a new landing of this task's work, not yet recorded.
-pub(super) fn new_landing(draft: &Draft, task: &Task, agent: AgentName, submission: Submission, now: Now) -> Landing {
+pub(super) fn new_landing(
+    draft: &Draft,
+    task: &Task,
+    agent: AgentName,
+    submission: Submission,
+    now: Now,
+) -> Landing {
     Landing {
         id: LandingId(draft.board().counters.landing + 1),
         project: task.project.clone(),
@@ -144,28 +175,42 @@ pub(super) fn new_landing(draft: &Draft, task: &Task, agent: AgentName, submissi
 ///
 /// Guarded work enters only if a person approved exactly this submission (Q13). A later submission
 /// needs a new approval.
-pub(super) fn enqueue(draft: &mut Draft, landing: Landing, approved_by: Option<&Actor>) -> Result<LandingId, Refusal> {
+pub(super) fn enqueue(
+    draft: &mut Draft,
+    landing: Landing,
+    approved_by: Option<&Actor>,
+) -> Result<LandingId, Refusal> {
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
     // A revert that a person asks for restores only what the trunk had before.
-    if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special).filter(|_| !(work.reverts && is_by_person)) {
-        return Err(Refusal::invalid(reason, format!("send it back: regatta revise {} -m \"…\"", task.id)));
+    if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
+        .filter(|_| !(work.reverts && is_by_person))
+    {
+        return Err(Refusal::invalid(
+            reason,
+            format!("send it back: regatta revise {} -m \"…\"", task.id),
+        ));
     }
     if !is_by_person && !guarded_parts(draft.board(), &task, work).is_empty() {
         let reason = person_needed_reason(draft.board(), &task, work).unwrap_or_default();
-        return Err(Refusal::PersonNeeded { task: task.id, reason });
+        return Err(Refusal::PersonNeeded {
+            task: task.id,
+            reason,
+        });
     }
     task::submit(draft, landing.task, id, landing.submission.clone())?;
-    draft.record(Event::LandingQueued(LandingQueued { landing: landing.into() }));
+    draft.record(Event::LandingQueued(LandingQueued {
+        landing: landing.into(),
+    }));
     Ok(id)
 }
 
 /// Returns the landings that may enter a trial, in the order in which they would merge (Q10).
 ///
-/// Landings that are already in a trial keep their order. The others follow by priority, age and id, each after its
-/// dependencies. Landings of one wave commit stay adjacent. A landing that is held, backing off, or waits behind
-/// another one is left out (Q9).
+/// Landings that are already in a trial keep their order. The others follow by priority, age and
+/// id, each after its dependencies. Landings of one wave commit stay adjacent. A landing that is
+/// held, backing off, or waits behind another one is left out (Q9).
 pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
     if let Some(alone) = remote_sync::due_sync_landing(board, project, now) {
         return vec![alone];
@@ -173,8 +218,15 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
     let mut order: Vec<LandingId> = Vec::new();
     for landing in board.queue_of(project) {
         let train = match (&landing.state, &landing.failed_trial) {
-            (LandingState::Trying { void: false, .. } | LandingState::Validated { .. } | LandingState::Moving { .. }, _) => landing.trial_landings(),
-            (_, Some(red)) if !is_deferred(board, landing) => red.ahead.iter().copied().chain([landing.id]).collect(),
+            (
+                LandingState::Trying { void: false, .. }
+                | LandingState::Validated { .. }
+                | LandingState::Moving { .. },
+                _,
+            ) => landing.trial_landings(),
+            (_, Some(red)) if !is_deferred(board, landing) => {
+                red.ahead.iter().copied().chain([landing.id]).collect()
+            }
             _ => continue,
         };
         if train.len() > order.len() {
@@ -190,11 +242,16 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
         .filter(|landing| !is_deferred(board, landing))
         .filter(|landing| waves.allows(landing))
         .collect();
-    // A dependency has usually landed before its dependant starts. Both can be queued only if a person edited the
-    // blockers in the meantime.
+    // A dependency has usually landed before its dependant starts. Both can be queued only if a
+    // person edited the blockers in the meantime.
     loop {
-        let mate = wave_commit::next_of_wave(board, order.last(), &candidates).filter(|nth| !has_queued_blocker(board, candidates[*nth], &order));
-        let next = mate.or_else(|| candidates.iter().position(|landing| !has_queued_blocker(board, landing, &order)));
+        let mate = wave_commit::next_of_wave(board, order.last(), &candidates)
+            .filter(|nth| !has_queued_blocker(board, candidates[*nth], &order));
+        let next = mate.or_else(|| {
+            candidates
+                .iter()
+                .position(|landing| !has_queued_blocker(board, landing, &order))
+        });
         let Some(next) = next else { return order };
         order.push(candidates.remove(next).id);
     }
@@ -203,22 +260,33 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
 /// Returns whether a landing is deferred behind others that are still in the queue. A held landing
 /// does not defer others.
 pub(super) fn is_deferred(board: &Board, landing: &Landing) -> bool {
-    landing.deferred_behind.iter().filter_map(|id| board.landings.get(id)).any(|other| other.held.is_none())
+    landing
+        .deferred_behind
+        .iter()
+        .filter_map(|id| board.landings.get(id))
+        .any(|other| other.held.is_none())
 }
 
 /// Returns whether a blocker of this landing's task is in the queue and not in `before`.
 fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
-    let Some(task) = board.tasks.get(&landing.task) else { return false };
+    let Some(task) = board.tasks.get(&landing.task) else {
+        return false;
+    };
     task.blocked_by
         .iter()
         .filter_map(|it| board.tasks.get(it))
-        .any(|blocker| blocker.status == TaskStatus::Landing && blocker.landing.is_none_or(|it| !before.contains(&it)))
+        .any(|blocker| {
+            blocker.status == TaskStatus::Landing
+                && blocker.landing.is_none_or(|it| !before.contains(&it))
+        })
 }
 
 /// Advances a project's queue: the longest prefix that passed takes the trunk, and free slots get
 /// new trials.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
-    let Some(it) = draft.board().projects.get(project).cloned() else { return Ok(()) };
+    let Some(it) = draft.board().projects.get(project).cloned() else {
+        return Ok(());
+    };
     fault::settle_failed_trials(draft, project, now)?;
     if it.queue.held.is_some() {
         return Ok(());
@@ -234,18 +302,34 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     let known = known_results(board, project, &order);
     let landing = &it.settings.landing;
     let pace = match landing.mode {
-        QueueMode::Serial if board.queue_of(project).any(|it| is_under_way(board, &order, it)) => return Ok(()),
-        QueueMode::Serial => TrialLimits { verify: VerifyMode::Every, slots: 1, batch: 1 },
+        QueueMode::Serial
+            if board
+                .queue_of(project)
+                .any(|it| is_under_way(board, &order, it)) =>
+        {
+            return Ok(());
+        }
+        QueueMode::Serial => TrialLimits {
+            verify: VerifyMode::Every,
+            slots: 1,
+            batch: 1,
+        },
         QueueMode::Speculative => TrialLimits {
             verify: landing.verify,
             slots: speculation::slots(&it, board.limits.landing_slots) as usize,
             batch: landing.batch.map_or_else(
-                || speculation::batch_size_for(it.queue.recent_failures.count_ones(), it.queue.recent_count),
+                || {
+                    speculation::batch_size_for(
+                        it.queue.recent_failures.count_ones(),
+                        it.queue.recent_count,
+                    )
+                },
                 |it| it.clamp(1, 64) as usize,
             ),
         },
     };
-    let mut checkpoints: BTreeSet<usize> = known.passed.iter().chain(&known.running).copied().collect();
+    let mut checkpoints: BTreeSet<usize> =
+        known.passed.iter().chain(&known.running).copied().collect();
     for length in speculation::next_trials(&known, pace) {
         let unverified = match pace.verify {
             VerifyMode::Every => vec![],
@@ -258,12 +342,27 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
 }
 
 /// Returns the landings of a trial whose own tree is neither validated by it nor by another trial.
-fn unverified_landings(known: &TrialResults, train: &[LandingId], checkpoints: &BTreeSet<usize>) -> Vec<LandingId> {
+fn unverified_landings(
+    known: &TrialResults,
+    train: &[LandingId],
+    checkpoints: &BTreeSet<usize>,
+) -> Vec<LandingId> {
     let is_verified = |nth: usize| {
-        let end = known.wave_ends.iter().copied().find(|end| *end > nth).unwrap_or(train.len()).min(train.len());
+        let end = known
+            .wave_ends
+            .iter()
+            .copied()
+            .find(|end| *end > nth)
+            .unwrap_or(train.len())
+            .min(train.len());
         end == train.len() || checkpoints.contains(&end)
     };
-    train.iter().enumerate().filter(|(nth, _)| !is_verified(*nth)).map(|(_, id)| *id).collect()
+    train
+        .iter()
+        .enumerate()
+        .filter(|(nth, _)| !is_verified(*nth))
+        .map(|(_, id)| *id)
+        .collect()
 }
 
 /// Returns whether a trial or a move of this landing is under way. A landing that passed and must
@@ -271,23 +370,40 @@ fn unverified_landings(known: &TrialResults, train: &[LandingId], checkpoints: &
 fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     match landing.state {
         LandingState::Queued => false,
-        LandingState::Validated { .. } => !wave_commit::cuts_wave(board, order, &landing.trial_landings()),
+        LandingState::Validated { .. } => {
+            !wave_commit::cuts_wave(board, order, &landing.trial_landings())
+        }
         LandingState::Trying { .. } | LandingState::Moving { .. } => true,
     }
 }
 
 /// Begins the trial of a prefix, unless its last landing is still in a void trial.
 fn begin_trial(draft: &mut Draft, train: &[LandingId], unverified: Vec<LandingId>) {
-    let Some((last, ahead)) = train.split_last() else { return };
-    if draft.board().landings.get(last).is_some_and(|landing| landing.state == LandingState::Queued) {
+    let Some((last, ahead)) = train.split_last() else {
+        return;
+    };
+    if draft
+        .board()
+        .landings
+        .get(last)
+        .is_some_and(|landing| landing.state == LandingState::Queued)
+    {
         let unverified = Some(unverified).filter(|list| !list.is_empty());
-        draft.record(Event::LandingBegun(LandingBegun { landing: *last, ahead: Some(ahead.to_vec()), unverified }));
+        draft.record(Event::LandingBegun(LandingBegun {
+            landing: *last,
+            ahead: Some(ahead.to_vec()),
+            unverified,
+        }));
     }
 }
 
 /// Returns the results that are known of the prefixes of this order.
 fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> TrialResults {
-    let mut known = TrialResults { queue_len: order.len(), wave_ends: wave_commit::wave_ends(board, order), ..TrialResults::default() };
+    let mut known = TrialResults {
+        queue_len: order.len(),
+        wave_ends: wave_commit::wave_ends(board, order),
+        ..TrialResults::default()
+    };
     let length = |train: &[LandingId]| order.starts_with(train).then_some(train.len());
     for landing in board.queue_of(project) {
         match (&landing.state, length(&landing.trial_landings())) {
@@ -300,10 +416,16 @@ fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> T
                 }
                 known.needed.extend(unproven_prefixes(board, landing));
             }
-            (LandingState::Moving { .. }, Some(length)) => known.landable = known.landable.max(length),
+            (LandingState::Moving { .. }, Some(length)) => {
+                known.landable = known.landable.max(length)
+            }
             _ => {}
         }
-        if let Some(red) = landing.failed_trial.as_ref().filter(|_| !is_deferred(board, landing)) {
+        if let Some(red) = landing
+            .failed_trial
+            .as_ref()
+            .filter(|_| !is_deferred(board, landing))
+        {
             let train: Vec<_> = red.ahead.iter().copied().chain([landing.id]).collect();
             known.failed.extend(length(&train));
         }
@@ -314,18 +436,30 @@ fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> T
 /// Returns whether a trial passed and every commit in it that claims a validation is the tip of a
 /// passed trial (Q1, Q14).
 pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
-    matches!(landing.state, LandingState::Validated { .. }) && unproven_prefixes(board, landing).is_empty()
+    matches!(landing.state, LandingState::Validated { .. })
+        && unproven_prefixes(board, landing).is_empty()
 }
 
 /// Returns the prefixes of a passed trial whose commit claims a validation that has not happened.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
-    let LandingState::Validated { carries, .. } = &landing.state else { return BTreeSet::new() };
-    let passed = |commit: &CommitId| {
-        board.queue_of(&landing.project).any(|it| matches!(&it.state, LandingState::Validated { new, .. } if new == commit))
+    let LandingState::Validated { carries, .. } = &landing.state else {
+        return BTreeSet::new();
     };
-    let claims = carries.iter().filter(|carried| !carried.unverified && !passed(&carried.commit));
+    let passed = |commit: &CommitId| {
+        board
+            .queue_of(&landing.project)
+            .any(|it| matches!(&it.state, LandingState::Validated { new, .. } if new == commit))
+    };
+    let claims = carries
+        .iter()
+        .filter(|carried| !carried.unverified && !passed(&carried.commit));
     // All landings of a wave share its commit: the prefix ends with the last of them.
-    let end = |commit: &CommitId| carries.iter().rposition(|carried| carried.commit == *commit).map(|nth| nth + 1);
+    let end = |commit: &CommitId| {
+        carries
+            .iter()
+            .rposition(|carried| carried.commit == *commit)
+            .map(|nth| nth + 1)
+    };
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
@@ -333,31 +467,51 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
 /// claim calls again.
 fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
-    if board.queue_of(project).any(|it| matches!(it.state, LandingState::Moving { .. })) {
+    if board
+        .queue_of(project)
+        .any(|it| matches!(it.state, LandingState::Moving { .. }))
+    {
         return;
     }
-    let passed = board.queue_of(project).filter(|it| matches!(it.state, LandingState::Validated { .. }));
+    let passed = board
+        .queue_of(project)
+        .filter(|it| matches!(it.state, LandingState::Validated { .. }));
     let order = merge_order(board, project, now);
     let alone = remote_sync::due_sync_landing(board, project, now);
     let passed: Vec<_> = passed
-        .filter(|it| !wave_commit::cuts_wave(board, &order, &it.trial_landings()) && alone.is_none_or(|alone| alone == it.id))
+        .filter(|it| {
+            !wave_commit::cuts_wave(board, &order, &it.trial_landings())
+                && alone.is_none_or(|alone| alone == it.id)
+        })
         .filter(|it| is_verified(board, it))
         .cloned()
         .collect();
     // A person who holds the trunk may lend it to one landing, and only that landing can move the
     // trunk then.
     let lent = board.queue_of(project).find_map(|it| {
-        let under = it.lent_claim.clone().filter(|it| claim::check_lent_trunk(board, it, project).is_ok())?;
+        let under = it
+            .lent_claim
+            .clone()
+            .filter(|it| claim::check_lent_trunk(board, it, project).is_ok())?;
         Some((it.id, under.token))
     });
     if let Some((lent, fence)) = lent {
-        let carries = passed.iter().filter(|it| it.trial_landings().contains(&lent)).min_by_key(|it| it.trial_landings().len());
+        let carries = passed
+            .iter()
+            .filter(|it| it.trial_landings().contains(&lent))
+            .min_by_key(|it| it.trial_landings().len());
         if let Some(landing) = carries.map(|it| it.id) {
             draft.record(Event::LandingMoving(LandingMoving { landing, fence }));
         }
         return;
     }
-    let Some(id) = passed.iter().max_by_key(|it| it.trial_landings().len()).map(|it| it.id) else { return };
+    let Some(id) = passed
+        .iter()
+        .max_by_key(|it| it.trial_landings().len())
+        .map(|it| it.id)
+    else {
+        return;
+    };
     if let Ok(fence) = claim::claim_trunk(draft, id, Uri::for_trunk(project), now) {
         draft.record(Event::LandingMoving(LandingMoving { landing: id, fence }));
     }
@@ -365,8 +519,12 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
 
 /// Tries a held landing again once its retry time has passed.
 pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
-    if landing.state == LandingState::Queued && landing.retry_fleet_ms.is_some_and(|at| at <= now.fleet_ms) {
+    let Some(landing) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
+    if landing.state == LandingState::Queued
+        && landing.retry_fleet_ms.is_some_and(|at| at <= now.fleet_ms)
+    {
         advance(draft, &landing.project, now)?;
     }
     Ok(())
@@ -375,7 +533,9 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
 /// Takes a task's landing out of the queue on request. Refused while a move of the trunk carries
 /// it.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
-    let Some(landing) = draft.board().landings.get(&id).cloned() else { return Ok(()) };
+    let Some(landing) = draft.board().landings.get(&id).cloned() else {
+        return Ok(());
+    };
     if fault::carrying_move(draft.board(), id).is_some() {
         return Err(Refusal::InUse {
             what: landing.task.to_string(),

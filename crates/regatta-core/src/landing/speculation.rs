@@ -57,7 +57,10 @@ pub fn slots(project: &Project, fitting: u32) -> u32 {
 
 /// Returns the prefixes to begin now, shortest first.
 pub fn next_trials(known: &TrialResults, pace: TrialLimits) -> Vec<usize> {
-    let free = pace.slots.max(1).saturating_sub(known.running.len() + known.wasted_slots);
+    let free = pace
+        .slots
+        .max(1)
+        .saturating_sub(known.running.len() + known.wasted_slots);
     let mut begin = match pace.verify {
         VerifyMode::Every => next_every(known, free),
         VerifyMode::Tip => next_tips(known, pace.batch.max(1), free),
@@ -70,7 +73,12 @@ pub fn next_trials(known: &TrialResults, pace: TrialLimits) -> Vec<usize> {
 fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     let mut begin = Vec::new();
     let mut before = known.landable;
-    for end in known.wave_ends.iter().copied().filter(|end| *end > known.landable) {
+    for end in known
+        .wave_ends
+        .iter()
+        .copied()
+        .filter(|end| *end > known.landable)
+    {
         if known.failed.contains(&end) {
             // A failed wave is searched. A single landing that failed waits for its verdict.
             if known.passed.contains(&before) || before == known.landable {
@@ -94,8 +102,15 @@ fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     if let Some(red) = known.failed.range(known.landable + 1..).next() {
         return bisect(known, known.landable, *red, free);
     }
-    let is_open = |length: &usize| !known.passed.contains(length) && !known.running.contains(length);
-    let mut begin: Vec<usize> = known.needed.iter().copied().filter(is_open).take(free).collect();
+    let is_open =
+        |length: &usize| !known.passed.contains(length) && !known.running.contains(length);
+    let mut begin: Vec<usize> = known
+        .needed
+        .iter()
+        .copied()
+        .filter(is_open)
+        .take(free)
+        .collect();
     begin.extend(next_batches(known, batch, free - begin.len()));
     begin
 }
@@ -103,12 +118,23 @@ fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
 /// Returns one more batch for each free slot, on top of the longest prefix that passed or is under
 /// way.
 fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
-    let longest = known.running.iter().chain(&known.passed).copied().max().unwrap_or(0);
+    let longest = known
+        .running
+        .iter()
+        .chain(&known.passed)
+        .copied()
+        .max()
+        .unwrap_or(0);
     let mut from = longest.max(known.landable);
     let mut begin = Vec::new();
     while begin.len() < free && from < known.queue_len {
         from = (from + batch).min(known.queue_len);
-        let whole = known.wave_ends.iter().copied().find(|end| *end >= from).unwrap_or(known.queue_len);
+        let whole = known
+            .wave_ends
+            .iter()
+            .copied()
+            .find(|end| *end >= from)
+            .unwrap_or(known.queue_len);
         begin.push(whole);
         from = whole;
     }
@@ -118,24 +144,46 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
 /// Returns cuts between the longest prefix known to be green, from `green` on, and the shortest one
 /// known to be red, up to `red`.
 fn bisect(known: &TrialResults, green: usize, red: usize, free: usize) -> Vec<usize> {
-    let red = known.failed.range(green + 1..).next().map_or(red, |shortest| red.min(*shortest));
-    let green = known.passed.range(..red).next_back().copied().unwrap_or(0).max(green);
+    let red = known
+        .failed
+        .range(green + 1..)
+        .next()
+        .map_or(red, |shortest| red.min(*shortest));
+    let green = known
+        .passed
+        .range(..red)
+        .next_back()
+        .copied()
+        .unwrap_or(0)
+        .max(green);
     if red == green + 1 {
         return vec![]; // its verdict is being made
     }
-    let mut ends: Vec<usize> = known.running.iter().copied().filter(|it| *it > green && *it < red).collect();
+    let mut ends: Vec<usize> = known
+        .running
+        .iter()
+        .copied()
+        .filter(|it| *it > green && *it < red)
+        .collect();
     let inside = red - green - 1;
     if ends.is_empty() {
         let cuts = free.min(inside);
-        return (1..=cuts).map(|nth| green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside)).collect();
+        return (1..=cuts)
+            .map(|nth| green + (nth * (inside + 1)).div_ceil(cuts + 1).min(inside))
+            .collect();
     }
     // Some cuts are under way, so the widest gap between them is halved.
     let mut begin = Vec::new();
     ends.extend([green, red]);
     while begin.len() < free {
         ends.sort_unstable();
-        let widest = ends.windows(2).map(|it| (it[1] - it[0], it[0])).max_by_key(|it| (it.0, usize::MAX - it.1));
-        let Some((gap, from)) = widest.filter(|it| it.0 > 1) else { break };
+        let widest = ends
+            .windows(2)
+            .map(|it| (it[1] - it[0], it[0]))
+            .max_by_key(|it| (it.0, usize::MAX - it.1));
+        let Some((gap, from)) = widest.filter(|it| it.0 > 1) else {
+            break;
+        };
         begin.push(from + gap / 2);
         ends.push(from + gap / 2);
     }
@@ -153,7 +201,9 @@ pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 pub fn batch_size_for(red: u32, seen: u32) -> usize {
     // Without any history the failure rate counts as one in twenty.
     let (red, seen) = (u64::from(red) * 10 + 4, u64::from(seen) * 10 + 80);
-    usize::try_from(4 * seen / (10 * red)).unwrap_or(MAX_BATCH_SIZE).clamp(1, MAX_BATCH_SIZE)
+    usize::try_from(4 * seen / (10 * red))
+        .unwrap_or(MAX_BATCH_SIZE)
+        .clamp(1, MAX_BATCH_SIZE)
 }
 
 #[cfg(test)]
@@ -165,32 +215,80 @@ mod tests {
     fn known(queue: usize, green: &[usize], red: &[usize], busy: &[usize]) -> TrialResults {
         let ends: Vec<usize> = (1..=queue).collect();
         let landable = green.iter().copied().max().unwrap_or(0);
-        let (green, red) = (green.iter().copied().collect(), red.iter().copied().collect());
-        TrialResults { queue_len: queue, wave_ends: ends, landable, passed: green, failed: red, needed: BTreeSet::new(), running: busy.to_vec(), wasted_slots: 0 }
+        let (green, red) = (
+            green.iter().copied().collect(),
+            red.iter().copied().collect(),
+        );
+        TrialResults {
+            queue_len: queue,
+            wave_ends: ends,
+            landable,
+            passed: green,
+            failed: red,
+            needed: BTreeSet::new(),
+            running: busy.to_vec(),
+            wasted_slots: 0,
+        }
     }
 
     #[test]
     fn every_prefix_is_validated_shortest_first() {
-        let pace = |slots| TrialLimits { verify: VerifyMode::Every, slots, batch: 8 };
-        let waiting = |known| TrialResults { landable: 0, ..known };
+        let pace = |slots| TrialLimits {
+            verify: VerifyMode::Every,
+            slots,
+            batch: 8,
+        };
+        let waiting = |known| TrialResults {
+            landable: 0,
+            ..known
+        };
         assert_eq!(next_trials(&known(9, &[], &[], &[]), pace(3)), [1, 2, 3]);
         assert_eq!(next_trials(&known(9, &[], &[], &[1, 2]), pace(3)), [3]);
-        assert_eq!(next_trials(&known(9, &[], &[], &[]), pace(1)), [1], "serial");
-        assert_eq!(next_trials(&known(2, &[], &[], &[1]), pace(4)), [2], "a trial was started beyond the end of the queue");
+        assert_eq!(
+            next_trials(&known(9, &[], &[], &[]), pace(1)),
+            [1],
+            "serial"
+        );
+        assert_eq!(
+            next_trials(&known(2, &[], &[], &[1]), pace(4)),
+            [2],
+            "a trial was started beyond the end of the queue"
+        );
         assert_eq!(
             next_trials(&known(9, &[2], &[], &[3]), pace(3)),
             [4, 5],
             "the trials do not continue after the prefix that may land"
         );
-        assert_eq!(next_trials(&waiting(known(9, &[2], &[], &[1])), pace(3)), [3, 4], "a longer prefix passed first");
-        assert_eq!(next_trials(&waiting(known(9, &[2], &[], &[])), pace(2)), [1, 3], "Q1: the shorter prefix is still needed");
-        assert_eq!(next_trials(&TrialResults { wasted_slots: 2, ..known(9, &[], &[], &[]) }, pace(3)), [1]);
+        assert_eq!(
+            next_trials(&waiting(known(9, &[2], &[], &[1])), pace(3)),
+            [3, 4],
+            "a longer prefix passed first"
+        );
+        assert_eq!(
+            next_trials(&waiting(known(9, &[2], &[], &[])), pace(2)),
+            [1, 3],
+            "Q1: the shorter prefix is still needed"
+        );
+        assert_eq!(
+            next_trials(
+                &TrialResults {
+                    wasted_slots: 2,
+                    ..known(9, &[], &[], &[])
+                },
+                pace(3)
+            ),
+            [1]
+        );
     }
 
     /// Q1, Q9: a prefix that failed stops longer ones, whether or not one of them passed.
     #[test]
     fn q1_a_failed_prefix_stops_longer_ones() {
-        let pace = TrialLimits { verify: VerifyMode::Every, slots: 3, batch: 8 };
+        let pace = TrialLimits {
+            verify: VerifyMode::Every,
+            slots: 3,
+            batch: 8,
+        };
         assert_eq!(
             next_trials(&known(9, &[], &[2], &[1]), pace),
             [0; 0],
@@ -201,21 +299,46 @@ mod tests {
             [1],
             "the prefix before the failed one decides which landing is at fault"
         );
-        let longer = TrialResults { landable: 1, ..known(9, &[1, 3], &[2], &[]) };
-        assert_eq!(next_trials(&longer, pace), [0; 0], "a trial was started although the failing landing is known");
+        let longer = TrialResults {
+            landable: 1,
+            ..known(9, &[1, 3], &[2], &[])
+        };
+        assert_eq!(
+            next_trials(&longer, pace),
+            [0; 0],
+            "a trial was started although the failing landing is known"
+        );
     }
 
     /// A wave lands whole, so only its end is tried, until it fails.
     #[test]
     fn a_wave_is_tried_as_a_whole_and_split_when_it_fails() {
-        let pace = TrialLimits { verify: VerifyMode::Every, slots: 2, batch: 8 };
-        let wave = |known| TrialResults { wave_ends: vec![1, 5, 6], ..known };
+        let pace = TrialLimits {
+            verify: VerifyMode::Every,
+            slots: 2,
+            batch: 8,
+        };
+        let wave = |known| TrialResults {
+            wave_ends: vec![1, 5, 6],
+            ..known
+        };
         assert_eq!(next_trials(&wave(known(6, &[], &[], &[])), pace), [1, 5]);
         assert_eq!(next_trials(&wave(known(6, &[1], &[], &[])), pace), [5, 6]);
-        assert_eq!(next_trials(&wave(known(6, &[1], &[5], &[])), pace), [3, 4], "two slots split the wave in three parts");
-        let searched = TrialResults { landable: 1, ..wave(known(6, &[1, 3], &[5], &[])) };
+        assert_eq!(
+            next_trials(&wave(known(6, &[1], &[5], &[])), pace),
+            [3, 4],
+            "two slots split the wave in three parts"
+        );
+        let searched = TrialResults {
+            landable: 1,
+            ..wave(known(6, &[1, 3], &[5], &[]))
+        };
         assert_eq!(next_trials(&searched, pace), [4]);
-        assert_eq!(next_trials(&wave(known(6, &[], &[5], &[])), pace), [1], "the prefix before the wave comes first");
+        assert_eq!(
+            next_trials(&wave(known(6, &[], &[5], &[])), pace),
+            [1],
+            "the prefix before the wave comes first"
+        );
         assert_eq!(
             next_trials(&wave(known(6, &[1], &[3, 5], &[])), pace),
             [2],
@@ -225,31 +348,91 @@ mod tests {
 
     #[test]
     fn each_batch_builds_on_the_one_before() {
-        let pace = |slots, batch| TrialLimits { verify: VerifyMode::Tip, slots, batch };
+        let pace = |slots, batch| TrialLimits {
+            verify: VerifyMode::Tip,
+            slots,
+            batch,
+        };
         assert_eq!(next_trials(&known(10, &[], &[], &[]), pace(2, 4)), [4, 8]);
         assert_eq!(next_trials(&known(10, &[], &[], &[4]), pace(2, 4)), [8]);
-        assert_eq!(next_trials(&known(10, &[4], &[], &[8]), pace(2, 4)), [10], "the last batch is shorter");
-        assert_eq!(next_trials(&known(10, &[], &[], &[4, 8]), pace(2, 4)), [0; 0], "the slots are full");
+        assert_eq!(
+            next_trials(&known(10, &[4], &[], &[8]), pace(2, 4)),
+            [10],
+            "the last batch is shorter"
+        );
+        assert_eq!(
+            next_trials(&known(10, &[], &[], &[4, 8]), pace(2, 4)),
+            [0; 0],
+            "the slots are full"
+        );
         assert_eq!(
             next_trials(&known(3, &[], &[], &[3]), pace(4, 2)),
             [0; 0],
             "a trial was started although the whole queue is being tried"
         );
-        assert_eq!(next_trials(&known(9, &[], &[], &[]), pace(3, 1)), [1, 2, 3], "a chain");
-        assert_eq!(next_trials(&known(9, &[], &[], &[]), pace(1, 1)), [1], "serial");
-        assert_eq!(next_trials(&TrialResults { wasted_slots: 1, ..known(9, &[], &[], &[]) }, pace(2, 4)), [4]);
-        let waves = TrialResults { wave_ends: vec![1, 2, 6, 9], ..known(9, &[], &[], &[]) };
-        assert_eq!(next_trials(&waves, pace(2, 3)), [6, 9], "a batch ends inside a wave");
-        let claimed = TrialResults { landable: 0, needed: [4].into(), ..known(10, &[8], &[], &[]) };
-        assert_eq!(next_trials(&claimed, pace(2, 4)), [4, 10], "a prefix that a longer one counts on is validated first");
+        assert_eq!(
+            next_trials(&known(9, &[], &[], &[]), pace(3, 1)),
+            [1, 2, 3],
+            "a chain"
+        );
+        assert_eq!(
+            next_trials(&known(9, &[], &[], &[]), pace(1, 1)),
+            [1],
+            "serial"
+        );
+        assert_eq!(
+            next_trials(
+                &TrialResults {
+                    wasted_slots: 1,
+                    ..known(9, &[], &[], &[])
+                },
+                pace(2, 4)
+            ),
+            [4]
+        );
+        let waves = TrialResults {
+            wave_ends: vec![1, 2, 6, 9],
+            ..known(9, &[], &[], &[])
+        };
+        assert_eq!(
+            next_trials(&waves, pace(2, 3)),
+            [6, 9],
+            "a batch ends inside a wave"
+        );
+        let claimed = TrialResults {
+            landable: 0,
+            needed: [4].into(),
+            ..known(10, &[8], &[], &[])
+        };
+        assert_eq!(
+            next_trials(&claimed, pace(2, 4)),
+            [4, 10],
+            "a prefix that a longer one counts on is validated first"
+        );
     }
 
     #[test]
     fn a_failed_batch_is_split() {
-        let two = TrialLimits { verify: VerifyMode::Tip, slots: 2, batch: 8 };
-        assert_eq!(next_trials(&known(20, &[], &[8], &[]), TrialLimits { slots: 1, ..two }), [4], "halved");
-        assert_eq!(next_trials(&known(20, &[], &[6], &[]), two), [2, 4], "two slots split the batch in three parts");
-        assert_eq!(next_trials(&known(20, &[], &[6], &[16]), two), [3], "the other slot is still taken by a longer trial");
+        let two = TrialLimits {
+            verify: VerifyMode::Tip,
+            slots: 2,
+            batch: 8,
+        };
+        assert_eq!(
+            next_trials(&known(20, &[], &[8], &[]), TrialLimits { slots: 1, ..two }),
+            [4],
+            "halved"
+        );
+        assert_eq!(
+            next_trials(&known(20, &[], &[6], &[]), two),
+            [2, 4],
+            "two slots split the batch in three parts"
+        );
+        assert_eq!(
+            next_trials(&known(20, &[], &[6], &[16]), two),
+            [3],
+            "the other slot is still taken by a longer trial"
+        );
         assert_eq!(
             next_trials(&known(20, &[], &[4], &[2]), two),
             [1],
@@ -261,16 +444,23 @@ mod tests {
             [0; 0],
             "a trial was started although the failing landing is known"
         );
-        let longer = TrialResults { landable: 0, ..known(20, &[8], &[4], &[]) };
-        assert_eq!(next_trials(&longer, two), [2, 3], "Q1: a longer prefix that passed ends the search");
+        let longer = TrialResults {
+            landable: 0,
+            ..known(20, &[8], &[4], &[])
+        };
+        assert_eq!(
+            next_trials(&longer, two),
+            [2, 3],
+            "Q1: a longer prefix that passed ends the search"
+        );
     }
 
     /// A search has a trial to run until the failing landing is found, never starts a trial that is
     /// already running, and stays between the known prefixes.
     #[test]
     fn a_search_always_has_a_next_trial_until_it_ends() {
-        for (red, green, slots) in
-            (1..=16).flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |it| (red, green, it))))
+        for (red, green, slots) in (1..=16)
+            .flat_map(|red| (0..red).flat_map(move |green| (1..=4).map(move |it| (red, green, it))))
         {
             for busy in 0_u32..1 << (red - 1) {
                 let busy: Vec<usize> = (1..red).filter(|it| busy & (1 << (it - 1)) != 0).collect();
@@ -278,12 +468,25 @@ mod tests {
                     continue;
                 }
                 let passed: Vec<usize> = (green > 0).then_some(green).into_iter().collect();
-                let pace = TrialLimits { verify: VerifyMode::Tip, slots, batch: 4 };
+                let pace = TrialLimits {
+                    verify: VerifyMode::Tip,
+                    slots,
+                    batch: 4,
+                };
                 let begin = next_trials(&known(32, &passed, &[red], &busy), pace);
-                assert!(begin.iter().all(|it| *it > green && *it <= red && !busy.contains(it)), "{begin:?}");
+                assert!(
+                    begin
+                        .iter()
+                        .all(|it| *it > green && *it <= red && !busy.contains(it)),
+                    "{begin:?}"
+                );
                 assert!(begin.windows(2).all(|it| it[0] < it[1]), "{begin:?}");
-                let open = busy.iter().any(|it| *it > green) || !begin.is_empty() || red == green + 1;
-                assert!(open, "nothing is tried between {green} and {red} with {busy:?} under way");
+                let open =
+                    busy.iter().any(|it| *it > green) || !begin.is_empty() || red == green + 1;
+                assert!(
+                    open,
+                    "nothing is tried between {green} and {red} with {busy:?} under way"
+                );
             }
         }
     }

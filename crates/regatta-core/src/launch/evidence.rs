@@ -7,16 +7,21 @@
 use crate::attempt::Attempt;
 use crate::board::Draft;
 use crate::event::Event;
-use crate::unknown_fields::UnknownFields;
 use crate::ids::{LaunchId, MemberName, Now};
 use crate::team::Team;
+use crate::unknown_fields::UnknownFields;
 
-use super::coordinator::{current_entry, add_evidence, record_entry};
-use super::{LaunchBegun, LaunchEntry, MemberIdentity, TeamLaunch, EvidenceSource, MemberState, MemberCauseKind, has_session, member_of};
+use super::coordinator::{add_evidence, current_entry, record_entry};
+use super::{
+    EvidenceSource, LaunchBegun, LaunchEntry, MemberCauseKind, MemberIdentity, MemberState,
+    TeamLaunch, has_session, member_of,
+};
 
 /// Records a launch for a team that has none, with an entry without a lane for each member.
 pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
-    let members = team.roster().map(|member| entry_with_unknown_lane(team, &member.name, now));
+    let members = team
+        .roster()
+        .map(|member| entry_with_unknown_lane(team, &member.name, now));
     let launch = TeamLaunch {
         id,
         team: team.name.clone(),
@@ -34,21 +39,39 @@ pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, 
         updated_unix_ms: now.unix_ms,
         extra: UnknownFields::new(),
     };
-    draft.record(Event::LaunchBegun(LaunchBegun { launch: launch.into() }));
+    draft.record(Event::LaunchBegun(LaunchBegun {
+        launch: launch.into(),
+    }));
     crate::team::set_launch(draft, &team.name, id, team.relaunch_after_stop);
 }
 
 /// Links a running session to its member's entry. A missing entry is created.
-pub(crate) fn record_session(draft: &mut Draft, team: &Team, id: LaunchId, session: &Attempt, now: Now) {
-    let Some(name) = member_of(team, &session.agent) else { return };
+pub(crate) fn record_session(
+    draft: &mut Draft,
+    team: &Team,
+    id: LaunchId,
+    session: &Attempt,
+    now: Now,
+) {
+    let Some(name) = member_of(team, &session.agent) else {
+        return;
+    };
     let known = current_entry(draft.board(), id, &name);
-    if known.as_ref().is_some_and(|entry| has_session(draft.board(), entry)) {
+    if known
+        .as_ref()
+        .is_some_and(|entry| has_session(draft.board(), entry))
+    {
         return;
     }
     let entry = known.unwrap_or_else(|| entry_without_lane(team, &name));
     // The member has answered if at least one turn has ended.
-    let has_answered = session.session.turns > 1 || (session.session.turns == 1 && !session.session.in_turn);
-    let state = if has_answered { MemberState::Alive } else { MemberState::PendingBootstrap };
+    let has_answered =
+        session.session.turns > 1 || (session.session.turns == 1 && !session.session.in_turn);
+    let state = if has_answered {
+        MemberState::Alive
+    } else {
+        MemberState::PendingBootstrap
+    };
     let entry = LaunchEntry {
         state,
         cause: None,
@@ -59,27 +82,57 @@ pub(crate) fn record_session(draft: &mut Draft, team: &Team, id: LaunchId, sessi
         ended_unix_ms: None,
         ..entry
     };
-    let text = format!("its session {} runs, which the record did not know", session.id);
-    record_entry(draft, id, add_evidence(entry, EvidenceSource::Process, text, now));
+    let text = format!(
+        "its session {} runs, which the record did not know",
+        session.id
+    );
+    record_entry(
+        draft,
+        id,
+        add_evidence(entry, EvidenceSource::Process, text, now),
+    );
 }
 
 /// Adds the missing entries of expected members (T1).
 pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
-    let Some(launch) = draft.board().launches.get(&id).cloned() else { return };
-    for name in launch.expected_members.iter().filter(|name| launch.entry(name).is_none()) {
+    let Some(launch) = draft.board().launches.get(&id).cloned() else {
+        return;
+    };
+    for name in launch
+        .expected_members
+        .iter()
+        .filter(|name| launch.entry(name).is_none())
+    {
         record_entry(draft, id, entry_with_unknown_lane(team, name, now));
     }
 }
 
 /// Returns the entry of a member whose lane is unknown.
 fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEntry {
-    let entry = LaunchEntry { state: MemberState::Degraded, ended_unix_ms: Some(now.unix_ms), ..entry_without_lane(team, name) };
-    entry.with_cause(MemberCauseKind::LaneUnknown, "the record of its launch is missing: relaunch the team")
+    let entry = LaunchEntry {
+        state: MemberState::Degraded,
+        ended_unix_ms: Some(now.unix_ms),
+        ..entry_without_lane(team, name)
+    };
+    entry.with_cause(
+        MemberCauseKind::LaneUnknown,
+        "the record of its launch is missing: relaunch the team",
+    )
 }
 
 /// Returns an entry without a lane.
 fn entry_without_lane(team: &Team, name: &MemberName) -> LaunchEntry {
-    let provider = team.member(name).map(|member| team.provider(member).to_owned()).unwrap_or_default();
-    let identity = MemberIdentity { provider, ..MemberIdentity::default() };
-    LaunchEntry { requested: identity.clone(), effective: identity, ..LaunchEntry::new(team, name) }
+    let provider = team
+        .member(name)
+        .map(|member| team.provider(member).to_owned())
+        .unwrap_or_default();
+    let identity = MemberIdentity {
+        provider,
+        ..MemberIdentity::default()
+    };
+    LaunchEntry {
+        requested: identity.clone(),
+        effective: identity,
+        ..LaunchEntry::new(team, name)
+    }
 }

@@ -12,7 +12,9 @@ use crate::lane::LaneKind;
 use crate::reconcile::{self, LaneKnowledge};
 use crate::team::{self, Team};
 
-use super::{LaunchOutcome, LaunchPhase, MemberState, describe, live_attempts, latest_launch, messages};
+use super::{
+    LaunchOutcome, LaunchPhase, MemberState, describe, latest_launch, live_attempts, messages,
+};
 
 /// Maximum size of a summary as JSON in bytes, even with a hundred failed members.
 pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
@@ -91,8 +93,12 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             revision: 0,
             phase: None,
             outcome: None,
-            mixed: crate::lane::plan(&team.planned_members().0, &team.planned_members().1, &policy)
-                .is_ok_and(|it| it.mix == crate::lane::TeamMix::Mixed),
+            mixed: crate::lane::plan(
+                &team.planned_members().0,
+                &team.planned_members().1,
+                &policy,
+            )
+            .is_ok_and(|it| it.mix == crate::lane::TeamMix::Mixed),
             alive: 0,
             expected: team.roster().count() as u32,
             deleted: team.deleted_unix_ms.is_some(),
@@ -100,7 +106,10 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             headline: match live_attempts(board, team).count() {
                 0 => "never launched".to_owned(),
                 count => {
-                    format!("degraded: {count} of its attempts run without a record of a launch; stop it")
+                    format!(
+                        "degraded: {count} of its attempts run without a record of a launch; stop \
+                        it"
+                    )
                 }
             },
             members: wanted().collect(),
@@ -139,7 +148,11 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
         phase: Some(launch.phase()),
         outcome: Some(outcome),
         mixed: launch.is_mixed(),
-        alive: launch.members.iter().filter(|it| it.state == MemberState::Alive).count() as u32,
+        alive: launch
+            .members
+            .iter()
+            .filter(|it| it.state == MemberState::Alive)
+            .count() as u32,
         expected: launch.expected_members.len() as u32,
         deleted: team.deleted_unix_ms.is_some(),
         headline: plain_line(&messages::headline(launch, lost.as_deref())),

@@ -31,7 +31,8 @@ fn must_be_escaped(character: char) -> bool {
 
 /// Escapes a path pattern, whose `*`, `?` and `/` keep their meaning.
 pub(super) fn escape(pattern: &str) -> Cow<'_, str> {
-    let needs_escape = |character: char| must_be_escaped(character) && !matches!(character, '*' | '?' | '/');
+    let needs_escape =
+        |character: char| must_be_escaped(character) && !matches!(character, '*' | '?' | '/');
     if !pattern.contains(needs_escape) {
         return Cow::Borrowed(pattern);
     }
@@ -55,7 +56,9 @@ pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
     for part in parts(path) {
         match part? {
             EscapePart::Raw(character) => pattern.push(character),
-            EscapePart::Escaped(character) if !matches!(character, '*' | '?' | '/') => pattern.push(character),
+            EscapePart::Escaped(character) if !matches!(character, '*' | '?' | '/') => {
+                pattern.push(character)
+            }
             EscapePart::Escaped(_) | EscapePart::StrayByte(_) => return None,
         }
     }

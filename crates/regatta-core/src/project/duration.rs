@@ -25,7 +25,9 @@ impl Millis {
     /// Parses a duration. A bare number is seconds.
     pub fn parse(text: &str) -> Result<Millis, String> {
         let text = text.trim();
-        let split = text.find(|it: char| !it.is_ascii_digit() && it != '.').unwrap_or(text.len());
+        let split = text
+            .find(|it: char| !it.is_ascii_digit() && it != '.')
+            .unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let factor = match unit.trim() {
             "ms" => 1.0,
@@ -33,21 +35,38 @@ impl Millis {
             "m" | "min" => 60_000.0,
             "h" => 3_600_000.0,
             "d" => 86_400_000.0,
-            _ => return Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
+            _ => {
+                return Err(format!(
+                    "{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d"
+                ));
+            }
         };
         // The limit applies to the rounded number, because that number is stored and must be
         // accepted again (D9).
-        match number.parse::<f64>().map(|number| (number * factor).round()) {
+        match number
+            .parse::<f64>()
+            .map(|number| (number * factor).round())
+        {
             Ok(ms) if ms.is_finite() && ms < 1e15 => Ok(Millis(ms as u64)),
-            _ => Err(format!("{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d")),
+            _ => Err(format!(
+                "{text:?} is not a duration; write 500ms, 30s, 10m, 2h or 1d"
+            )),
         }
     }
 }
 
 impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s")];
-        match units.iter().find(|it| self.0 > 0 && self.0.is_multiple_of(it.0)) {
+        let units = [
+            (86_400_000, "d"),
+            (3_600_000, "h"),
+            (60_000, "m"),
+            (1_000, "s"),
+        ];
+        match units
+            .iter()
+            .find(|it| self.0 > 0 && self.0.is_multiple_of(it.0))
+        {
             Some((size, unit)) => write!(f, "{}{unit}", self.0 / size),
             None => write!(f, "{}ms", self.0),
         }
@@ -86,9 +105,23 @@ mod tests {
         ] {
             let span = Millis::parse(text).unwrap();
             assert_eq!(span.ms(), ms, "{text}");
-            assert_eq!(Millis::parse(&span.to_string()), Ok(span), "{text} is not read back");
+            assert_eq!(
+                Millis::parse(&span.to_string()),
+                Ok(span),
+                "{text} is not read back"
+            );
         }
-        for bad in ["", "s", "-1s", "1x", "1e99", "NaN", "1.2.3s", "999999999999999d", "999999999999999.6ms"] {
+        for bad in [
+            "",
+            "s",
+            "-1s",
+            "1x",
+            "1e99",
+            "NaN",
+            "1.2.3s",
+            "999999999999999d",
+            "999999999999999.6ms",
+        ] {
             assert!(Millis::parse(bad).is_err(), "{bad}");
         }
     }

@@ -150,7 +150,8 @@ pub struct LandingSettings {
     /// Number of trees that are validated at once. If omitted, it fits the machine: one for each
     /// two cores and two gibibytes, at least two with more than one core, at most eight.
     pub slots: Option<u32>,
-    /// With `verify = "tip"`, the number of landings validated together; derived from the failure rate if omitted.
+    /// With `verify = "tip"`, the number of landings validated together; derived from the failure
+    /// rate if omitted.
     pub batch: Option<u32>,
     pub review: ReviewPolicy,
     /// The agent that reviews, with `review = "agent"`.
@@ -346,7 +347,9 @@ pub struct KnowledgeSettings {
 
 impl Default for KnowledgeSettings {
     fn default() -> KnowledgeSettings {
-        KnowledgeSettings { paths: vec![".agents/learnings".into()] }
+        KnowledgeSettings {
+            paths: vec![".agents/learnings".into()],
+        }
     }
 }
 
@@ -416,7 +419,12 @@ pub struct RouterSettings {
 
 impl Default for RouterSettings {
     fn default() -> RouterSettings {
-        RouterSettings { triage: TriagePolicy::Agent, agent: None, max_answers: 4, from: vec![] }
+        RouterSettings {
+            triage: TriagePolicy::Agent,
+            agent: None,
+            max_answers: 4,
+            from: vec![],
+        }
     }
 }
 

@@ -14,7 +14,10 @@ use crate::pattern::PathPattern;
 use crate::provider_name;
 use crate::refusal::Refusal;
 
-use super::{TaskAdded, TaskDuty, TaskEdited, Expects, IssueType, TaskStatus, Task, Validation, find, next_status};
+use super::{
+    Expects, IssueType, Task, TaskAdded, TaskDuty, TaskEdited, TaskStatus, Validation, find,
+    next_status,
+};
 
 /// A task to add with [`add`]. Blockers may be tasks on the board, or tasks added before it by the
 /// same command.
@@ -80,7 +83,12 @@ impl AddTask {
 /// Returns the first line of a text, cut to at most `most` characters.
 pub(crate) fn one_line(text: &str, most: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
-    line.chars().map(|it| if it.is_control() { ' ' } else { it }).take(most).collect::<String>().trim().to_owned()
+    line.chars()
+        .map(|it| if it.is_control() { ' ' } else { it })
+        .take(most)
+        .collect::<String>()
+        .trim()
+        .to_owned()
 }
 
 /// Returns the priority of a task that does not set one.
@@ -89,9 +97,16 @@ pub fn default_priority() -> u8 {
 }
 
 /// Adds a task to the board, without an agent.
-pub fn add(draft: &mut Draft, ask: AddTask, mission: Option<(MissionId, PlanStep)>, now: Now) -> Result<TaskId, Refusal> {
+pub fn add(
+    draft: &mut Draft,
+    ask: AddTask,
+    mission: Option<(MissionId, PlanStep)>,
+    now: Now,
+) -> Result<TaskId, Refusal> {
     if !draft.board().projects.contains_key(&ask.project) {
-        return Err(Refusal::NoSuchProject { project: ask.project });
+        return Err(Refusal::NoSuchProject {
+            project: ask.project,
+        });
     }
     check_text(&ask.subject, &ask.description)?;
     if ask.priority > 9 {
@@ -123,7 +138,11 @@ pub fn add(draft: &mut Draft, ask: AddTask, mission: Option<(MissionId, PlanStep
         expects: ask.expects,
         effort: ask.effort,
         model: ask.model,
-        provider: ask.provider.as_deref().map(provider_name::canonical).map(str::to_owned),
+        provider: ask
+            .provider
+            .as_deref()
+            .map(provider_name::canonical)
+            .map(str::to_owned),
         script: ask.script,
         ratchet: ask.ratchet,
         explores: None,
@@ -136,7 +155,11 @@ pub fn add(draft: &mut Draft, ask: AddTask, mission: Option<(MissionId, PlanStep
         mission: mission.map(|it| it.0),
         wave: mission.map_or(0, |it| it.1.wave),
         sub_wave: mission.map_or(0, |it| it.1.sub),
-        status: if ask.backlog { TaskStatus::Backlog } else { TaskStatus::Unassigned },
+        status: if ask.backlog {
+            TaskStatus::Backlog
+        } else {
+            TaskStatus::Unassigned
+        },
         assignee: None,
         offer_until_fleet_ms: None,
         paused: None,
@@ -175,7 +198,10 @@ pub fn add(draft: &mut Draft, ask: AddTask, mission: Option<(MissionId, PlanStep
 
 /// Checks the length and form of a task's subject and description.
 fn check_text(subject: &str, description: &str) -> Result<(), Refusal> {
-    if subject.trim().is_empty() || subject.chars().count() > 300 || subject.contains(['\n', '\r', '\0']) {
+    if subject.trim().is_empty()
+        || subject.chars().count() > 300
+        || subject.contains(['\n', '\r', '\0'])
+    {
         return Err(Refusal::invalid(
             "a task's subject is one line of 1 to 300 characters",
             "put the rest into the description",
@@ -193,13 +219,16 @@ fn check_text(subject: &str, description: &str) -> Result<(), Refusal> {
 /// Checks that a ratchet is a command that can run.
 fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
     match argv {
-        Some([]) => {
-            Err(Refusal::invalid("a ratchet needs a program", "give its program and arguments, or leave it out"))
-        }
-        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => Err(Refusal::invalid(
-            "a ratchet's program is blank or an argument has a NUL byte",
-            "give its program and arguments as plain text",
+        Some([]) => Err(Refusal::invalid(
+            "a ratchet needs a program",
+            "give its program and arguments, or leave it out",
         )),
+        Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|it| it.contains('\0')) => {
+            Err(Refusal::invalid(
+                "a ratchet's program is blank or an argument has a NUL byte",
+                "give its program and arguments as plain text",
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -238,12 +267,19 @@ pub struct EditTask {
 /// change.
 pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal> {
     let mut task = Task::clone(&*find(draft.board(), id)?);
-    let harmless = EditTask { priority: ask.priority, paused: ask.paused.clone(), ..EditTask::default() } == ask;
-    let idle = task.status.is_waiting() || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
+    let harmless = EditTask {
+        priority: ask.priority,
+        paused: ask.paused.clone(),
+        ..EditTask::default()
+    } == ask;
+    let idle = task.status.is_waiting()
+        || matches!(task.status, TaskStatus::Backlog | TaskStatus::NeedsHuman);
     if !harmless && !idle {
         return Err(Refusal::InUse {
             what: id.to_string(),
-            by: task.attempt.map_or(task.status.to_string(), |it| it.to_string()),
+            by: task
+                .attempt
+                .map_or(task.status.to_string(), |it| it.to_string()),
         });
     }
     if let Some(backlog) = ask.backlog {
@@ -255,7 +291,8 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
         };
         if task.status != to {
             if task.status == TaskStatus::Offered {
-                (task.assignee, task.offer_until_fleet_ms) = (None, None); // nobody has accepted the offer
+                // nobody has accepted the offer
+                (task.assignee, task.offer_until_fleet_ms) = (None, None);
             }
             task.status = next_status(id, task.status, to)?;
         }
@@ -265,12 +302,18 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
         ask.description.as_deref().unwrap_or(&task.description),
     )?;
     if ask.priority.is_some_and(|it| it > 9) {
-        return Err(Refusal::invalid("a priority is 0 (first) to 9", "give a number in that range"));
+        return Err(Refusal::invalid(
+            "a priority is 0 (first) to 9",
+            "give a number in that range",
+        ));
     }
     if let Some(mut blocked_by) = ask.blocked_by {
         blocked_by.sort();
         blocked_by.dedup();
-        if let Some(missing) = blocked_by.iter().find(|it| it.0 == 0 || it.0 > draft.board().counters.task) {
+        if let Some(missing) = blocked_by
+            .iter()
+            .find(|it| it.0 == 0 || it.0 > draft.board().counters.task)
+        {
             return Err(Refusal::NoSuchTask { task: *missing });
         }
         if let Some(tasks) = graph::cycle_with(draft.board(), id, &blocked_by) {
@@ -292,47 +335,85 @@ pub fn edit(draft: &mut Draft, id: TaskId, ask: EditTask) -> Result<(), Refusal>
         None => task.paused,
     };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
-    if goes_on { landing::resume_landing(draft, id) } else { Ok(()) }
+    if goes_on {
+        landing::resume_landing(draft, id)
+    } else {
+        Ok(())
+    }
 }
 
 /// Records the task and the commit that a task reviews.
-pub(crate) fn set_reviewed_task(draft: &mut Draft, id: TaskId, of: TaskId, commit: CommitId) -> Result<(), Refusal> {
-    let task = Task { reviews: Some(of), reviews_commit: Some(commit), ..Task::clone(&*find(draft.board(), id)?) };
+pub(crate) fn set_reviewed_task(
+    draft: &mut Draft,
+    id: TaskId,
+    of: TaskId,
+    commit: CommitId,
+) -> Result<(), Refusal> {
+    let task = Task {
+        reviews: Some(of),
+        reviews_commit: Some(commit),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Sets a task's duty, and the session with which it continues.
-pub(crate) fn set_duty(draft: &mut Draft, id: TaskId, duty: TaskDuty, resume: Option<ResumePoint>) -> Result<(), Refusal> {
-    let task = Task { duty: Some(duty), resume, ..Task::clone(&*find(draft.board(), id)?) };
+pub(crate) fn set_duty(
+    draft: &mut Draft,
+    id: TaskId,
+    duty: TaskDuty,
+    resume: Option<ResumePoint>,
+) -> Result<(), Refusal> {
+    let task = Task {
+        duty: Some(duty),
+        resume,
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the unfinished work with which a task that waits for a person will continue.
-pub(crate) fn keep_resume(draft: &mut Draft, id: TaskId, resume: ResumePoint) -> Result<(), Refusal> {
-    let task = Task { resume: Some(resume), ..Task::clone(&*find(draft.board(), id)?) };
+pub(crate) fn keep_resume(
+    draft: &mut Draft,
+    id: TaskId,
+    resume: ResumePoint,
+) -> Result<(), Refusal> {
+    let task = Task {
+        resume: Some(resume),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Forgets a task's unfinished work, so that it starts afresh.
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
-    let task = Task { resume: None, ..Task::clone(&*find(draft.board(), id)?) };
+    let task = Task {
+        resume: None,
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the team member whose standing session a task is.
 pub(crate) fn set_session_of(draft: &mut Draft, id: TaskId, of: SessionOf) -> Result<(), Refusal> {
-    let task = Task { session_of: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
+    let task = Task {
+        session_of: Some(of),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }
 
 /// Records the task for which a task explores the repository.
 pub(crate) fn set_explored_task(draft: &mut Draft, id: TaskId, of: TaskId) -> Result<(), Refusal> {
-    let task = Task { explores: Some(of), ..Task::clone(&*find(draft.board(), id)?) };
+    let task = Task {
+        explores: Some(of),
+        ..Task::clone(&*find(draft.board(), id)?)
+    };
     draft.record(Event::TaskEdited(TaskEdited { task: task.into() }));
     Ok(())
 }

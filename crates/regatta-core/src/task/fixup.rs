@@ -11,7 +11,7 @@ use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::schedule::WaitKind;
 
-use super::{NextAttempt, TaskReturned, TaskStatus, Task, find, needs_human_to_fix, next_status};
+use super::{NextAttempt, Task, TaskReturned, TaskStatus, find, needs_human_to_fix, next_status};
 
 /// Maximum number of fix-ups of a task before its work needs a person.
 pub const MAX_FIXUPS: u32 = 3;
@@ -97,12 +97,22 @@ pub struct Fixup {
 impl Fixup {
     /// Returns a fix-up of work that merges without conflicts.
     pub fn new(commit: CommitId) -> Fixup {
-        Fixup { commit, paths: vec![], output: None, conflicts: vec![], settled: vec![] }
+        Fixup {
+            commit,
+            paths: vec![],
+            output: None,
+            conflicts: vec![],
+            settled: vec![],
+        }
     }
 
     /// Returns the kind of decision that a person faces if the fix-ups do not succeed.
     fn kind(&self) -> WaitKind {
-        if self.paths.is_empty() { WaitKind::Review } else { WaitKind::Conflict }
+        if self.paths.is_empty() {
+            WaitKind::Review
+        } else {
+            WaitKind::Conflict
+        }
     }
 }
 
@@ -125,12 +135,20 @@ impl Task {
     /// of the task's own files may be at fault, so it may change those, too.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|it| &it.paths);
-        let mut literal: Vec<PathPattern> = paths.filter_map(|it| PathPattern::new(it).ok()).collect();
+        let mut literal: Vec<PathPattern> =
+            paths.filter_map(|it| PathPattern::new(it).ok()).collect();
         // If one side has a directory at the path, its files belong to the conflict.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
-        let directories = conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
-        literal.extend(directories.filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()));
-        let is_settled = self.fixup.as_ref().is_some_and(|fixup| !fixup.settled.is_empty());
+        let directories =
+            conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
+        literal.extend(
+            directories
+                .filter_map(|conflict| PathPattern::new(&format!("{}/**", conflict.path)).ok()),
+        );
+        let is_settled = self
+            .fixup
+            .as_ref()
+            .is_some_and(|fixup| !fixup.settled.is_empty());
         if literal.is_empty() || (is_settled && self.files.is_empty()) {
             return self.files.clone();
         }
@@ -143,16 +161,37 @@ impl Task {
 }
 
 /// Sends finished work back for a fix-up, or to a person after [`MAX_FIXUPS`] of them.
-pub(crate) fn send_to_fixup(draft: &mut Draft, id: TaskId, reason: &str, again: NextAttempt) -> Result<(), Refusal> {
+pub(crate) fn send_to_fixup(
+    draft: &mut Draft,
+    id: TaskId,
+    reason: &str,
+    again: NextAttempt,
+) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
-    let kind = again.fixup.as_ref().map_or(WaitKind::Conflict, |fixup| fixup.kind());
+    let kind = again
+        .fixup
+        .as_ref()
+        .map_or(WaitKind::Conflict, |fixup| fixup.kind());
     if task.fixups >= MAX_FIXUPS {
         let reason = format!("it still fails after {MAX_FIXUPS} fix-ups: {reason}");
         return needs_human_to_fix(draft, id, kind, again.fixup, &reason);
     }
-    let status = if task.assignee.is_some() { TaskStatus::Pending } else { TaskStatus::Unassigned };
+    let status = if task.assignee.is_some() {
+        TaskStatus::Pending
+    } else {
+        TaskStatus::Unassigned
+    };
     next_status(id, task.status, status)?;
-    let again = Some(NextAttempt { counts_as_failure: false, ..again });
-    draft.record(Event::TaskReturned(TaskReturned { task: id, status, reason: reason.to_owned(), counts: false, again }));
+    let again = Some(NextAttempt {
+        counts_as_failure: false,
+        ..again
+    });
+    draft.record(Event::TaskReturned(TaskReturned {
+        task: id,
+        status,
+        reason: reason.to_owned(),
+        counts: false,
+        again,
+    }));
     Ok(())
 }

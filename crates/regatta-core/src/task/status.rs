@@ -65,7 +65,9 @@ impl TaskStatus {
     fn labels(self) -> (&'static str, &'static str) {
         match self {
             TaskStatus::Backlog => ("backlog", "is in the backlog"),
-            TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => ("waiting", "is waiting"),
+            TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => {
+                ("waiting", "is waiting")
+            }
             TaskStatus::InProgress | TaskStatus::Validating => ("working", "is working"),
             TaskStatus::InReview => ("review", "is in review"),
             TaskStatus::Landing => ("landing", "is landing"),
@@ -96,7 +98,10 @@ impl TaskStatus {
 
     /// Returns whether no other status can follow (J7).
     pub fn is_terminal(self) -> bool {
-        matches!(self, TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled)
+        matches!(
+            self,
+            TaskStatus::Completed | TaskStatus::Failed | TaskStatus::Cancelled
+        )
     }
 
     /// Returns whether the board keeps the task. Failed and cancelled tasks stay, because they can
@@ -107,7 +112,10 @@ impl TaskStatus {
 
     /// Returns whether the task waits for an agent.
     pub fn is_waiting(self) -> bool {
-        matches!(self, TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending)
+        matches!(
+            self,
+            TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending
+        )
     }
 
     /// Returns whether an attempt works on the task and holds a slot.
@@ -129,12 +137,19 @@ pub fn next_status(task: TaskId, from: TaskStatus, to: TaskStatus) -> Result<Tas
         (Backlog, Unassigned | Pending | Offered | Cancelled)
         | (
             Unassigned,
-            Backlog | Pending | Offered | InProgress | InReview | Landing | Cancelled | NeedsHuman | Failed,
+            Backlog | Pending | Offered | InProgress | InReview | Landing | Cancelled | NeedsHuman
+            | Failed,
         )
         | (Offered, Unassigned | Pending | InProgress | Cancelled | Backlog)
-        | (Pending, Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed)
+        | (
+            Pending,
+            Backlog | Unassigned | Offered | Pending | InProgress | Cancelled | NeedsHuman | Failed,
+        )
         | (InProgress, Validating | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
-        | (Validating, Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
+        | (
+            Validating,
+            Landing | InReview | Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman,
+        )
         | (InReview, Landing | Pending | Unassigned | Cancelled | NeedsHuman)
         | (Landing, Completed | Pending | Unassigned | Failed | Cancelled | NeedsHuman)
         | (NeedsHuman, Landing | Pending | Unassigned | Backlog | Cancelled | Failed) => Ok(to),
@@ -152,7 +167,13 @@ mod tests {
     fn j7_no_transition_leaves_a_terminal_status() {
         for from in TaskStatus::ALL.into_iter().filter(|it| it.is_terminal()) {
             for to in TaskStatus::ALL {
-                assert_eq!(next_status(TaskId(1), from, to), Err(Refusal::Finished { task: TaskId(1), status: from }));
+                assert_eq!(
+                    next_status(TaskId(1), from, to),
+                    Err(Refusal::Finished {
+                        task: TaskId(1),
+                        status: from
+                    })
+                );
             }
         }
     }
@@ -161,7 +182,10 @@ mod tests {
     #[test]
     fn every_open_status_can_be_cancelled() {
         for from in TaskStatus::ALL.into_iter().filter(|it| !it.is_terminal()) {
-            assert!(next_status(TaskId(1), from, TaskStatus::Cancelled).is_ok(), "{from}");
+            assert!(
+                next_status(TaskId(1), from, TaskStatus::Cancelled).is_ok(),
+                "{from}"
+            );
         }
     }
 
@@ -169,8 +193,16 @@ mod tests {
     fn only_running_work_is_validated_and_only_checked_work_is_completed() {
         for from in TaskStatus::ALL {
             let may = |to| next_status(TaskId(1), from, to).is_ok();
-            assert_eq!(may(TaskStatus::Validating), from == TaskStatus::InProgress, "{from}");
-            assert_eq!(may(TaskStatus::Completed), matches!(from, TaskStatus::Validating | TaskStatus::Landing), "{from}");
+            assert_eq!(
+                may(TaskStatus::Validating),
+                from == TaskStatus::InProgress,
+                "{from}"
+            );
+            assert_eq!(
+                may(TaskStatus::Completed),
+                matches!(from, TaskStatus::Validating | TaskStatus::Landing),
+                "{from}"
+            );
             assert_eq!(may(TaskStatus::InProgress), from.is_waiting(), "{from}");
         }
     }

@@ -25,7 +25,11 @@ fn mission_adopting(who: &str, task: TaskId) -> Command {
         serial: vec![],
         budget: Default::default(),
     };
-    Command::StartMission { mission, tasks: vec![], adopt: vec![task] }
+    Command::StartMission {
+        mission,
+        tasks: vec![],
+        adopt: vec![task],
+    }
 }
 
 /// An assignment starts the agent's program if Regatta runs that program (ADR 5). Other agents
@@ -33,21 +37,44 @@ fn mission_adopting(who: &str, task: TaskId) -> Command {
 #[test]
 fn an_assignment_starts_the_program_of_an_agent_that_regatta_runs() {
     let mut world = World::with_agents(&[("ada", 9)]);
-    world.ask("ann", Command::RegisterAgent(RegisterAgent { runtime: Runtime::Scripted, ..registration("bot", 9) }));
+    world.ask(
+        "ann",
+        Command::RegisterAgent(RegisterAgent {
+            runtime: Runtime::Scripted,
+            ..registration("bot", 9)
+        }),
+    );
     let starts = |world: &World, id| schedule::starts_by_assignment(&world.board, world.task(id));
-    let cases = [("bot", AssignMode::Queue, true), ("bot", AssignMode::Offer, true), ("ada", AssignMode::Queue, false)];
+    let cases = [
+        ("bot", AssignMode::Queue, true),
+        ("bot", AssignMode::Offer, true),
+        ("ada", AssignMode::Queue, false),
+    ];
     for (nth, (who, how, expected)) in cases.into_iter().enumerate() {
-        let id = world.add_for(task_to_add("given", &[&format!("src/{nth}.rs")]), Some(who), how);
+        let id = world.add_for(
+            task_to_add("given", &[&format!("src/{nth}.rs")]),
+            Some(who),
+            how,
+        );
         assert_eq!(starts(&world, id), expected, "{who} {how:?}");
     }
     let pooled = world.add(task_to_add("for anybody", &["pool.rs"]));
     assert!(!starts(&world, pooled));
     let said = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
-    assert!(said.last().unwrap().text.contains(&format!("regatta run, or regatta assign {pooled} NAME")), "{said:?}");
+    assert!(
+        said.last()
+            .unwrap()
+            .text
+            .contains(&format!("regatta run, or regatta assign {pooled} NAME")),
+        "{said:?}"
+    );
     world.assign(pooled, Some("bot"), AssignMode::Queue);
     assert!(starts(&world, pooled));
     let said = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
-    assert!(said.iter().all(|it| !it.text.contains("task poll")), "{said:?}");
+    assert!(
+        said.iter().all(|it| !it.text.contains("task poll")),
+        "{said:?}"
+    );
 
     // A task of a mission is started by its mission.
     world.ask("ann", mission_adopting("bot", pooled));
@@ -59,14 +86,35 @@ fn an_assignment_starts_the_program_of_an_agent_that_regatta_runs() {
 #[test]
 fn a_poll_for_an_agent_that_regatta_runs_is_refused() {
     let mut world = World::with_agents(&[]);
-    world.ask("ann", Command::RegisterAgent(RegisterAgent { runtime: Runtime::Scripted, ..registration("bot", 1) }));
-    let task = world.add_for(task_to_add("given", &["a.rs"]), Some("bot"), AssignMode::Queue);
+    world.ask(
+        "ann",
+        Command::RegisterAgent(RegisterAgent {
+            runtime: Runtime::Scripted,
+            ..registration("bot", 1)
+        }),
+    );
+    let task = world.add_for(
+        task_to_add("given", &["a.rs"]),
+        Some("bot"),
+        AssignMode::Queue,
+    );
     let refusal = world.ask_refused("bot", Command::Poll(poll_of("bot")));
-    assert_eq!(refusal, Refusal::RunByRegatta { agent: agent("bot") });
+    assert_eq!(
+        refusal,
+        Refusal::RunByRegatta {
+            agent: agent("bot")
+        }
+    );
     assert!(refusal.hint().contains("--by-hand"), "{}", refusal.hint());
-    assert!(schedule::would_grant(&world.board, &poll_of("bot"), world.now), "a waiting poll is answered at once");
+    assert!(
+        schedule::would_grant(&world.board, &poll_of("bot"), world.now),
+        "a waiting poll is answered at once"
+    );
     assert_eq!(world.status(task), TaskStatus::Pending);
-    let by_hand = Command::Poll(PollRequest { by_hand: true, ..poll_of("bot") });
+    let by_hand = Command::Poll(PollRequest {
+        by_hand: true,
+        ..poll_of("bot")
+    });
     assert_eq!(grant_of_poll(world.ask("bot", by_hand)).unwrap().task, task);
 }
 
@@ -74,20 +122,53 @@ fn a_poll_for_an_agent_that_regatta_runs_is_refused() {
 #[test]
 fn a_retry_keeps_the_assignee_that_a_person_chose() {
     let mut world = World::with_agents(&[("ada", 9)]);
-    let task = world.add_for(task_to_add("given", &["a.rs"]), Some("ada"), AssignMode::Queue);
+    let task = world.add_for(
+        task_to_add("given", &["a.rs"]),
+        Some("ada"),
+        AssignMode::Queue,
+    );
     world.cancel(task);
     let old = world.stored_task(task);
-    let CommandOutcome::Task(again) = world.ask("ann", Command::RetryTask { task, failed: Some(Box::new(old)) }) else {
+    let CommandOutcome::Task(again) = world.ask(
+        "ann",
+        Command::RetryTask {
+            task,
+            failed: Some(Box::new(old)),
+        },
+    ) else {
         panic!()
     };
-    assert_eq!((world.task(again).assignee.clone(), world.status(again)), (Some(agent("ada")), TaskStatus::Pending));
+    assert_eq!(
+        (world.task(again).assignee.clone(), world.status(again)),
+        (Some(agent("ada")), TaskStatus::Pending)
+    );
 
-    let planned = world.add_for(task_to_add("planned", &["b.rs"]), Some("ada"), AssignMode::Queue);
+    let planned = world.add_for(
+        task_to_add("planned", &["b.rs"]),
+        Some("ada"),
+        AssignMode::Queue,
+    );
     let mission = world.ask("ann", mission_adopting("ada", planned));
-    let CommandOutcome::Mission { mission, .. } = mission else { panic!("{mission:?}") };
-    world.ask("ann", Command::CancelMission { mission, reason: "over".into() });
+    let CommandOutcome::Mission { mission, .. } = mission else {
+        panic!("{mission:?}")
+    };
+    world.ask(
+        "ann",
+        Command::CancelMission {
+            mission,
+            reason: "over".into(),
+        },
+    );
     let old = world.stored_task(planned);
-    let retry = Command::RetryTask { task: planned, failed: Some(Box::new(old)) };
-    let CommandOutcome::Task(again) = world.ask("ann", retry) else { panic!() };
-    assert_eq!((world.task(again).assignee.clone(), world.status(again)), (None, TaskStatus::Unassigned));
+    let retry = Command::RetryTask {
+        task: planned,
+        failed: Some(Box::new(old)),
+    };
+    let CommandOutcome::Task(again) = world.ask("ann", retry) else {
+        panic!()
+    };
+    assert_eq!(
+        (world.task(again).assignee.clone(), world.status(again)),
+        (None, TaskStatus::Unassigned)
+    );
 }

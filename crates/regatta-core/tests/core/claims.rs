@@ -1,36 +1,62 @@
 //! Claims: conflicts, tokens, expiry, and the order of waits.
 
 use regatta_core::attempt::ProgramExit;
-use regatta_core::claim::{Acquire, MAX_TRUNK_HOLD_MS, MAX_TTL_MS, MAX_WAIT_MS, MAX_URIS, ClaimMode, ClaimOwner};
+use regatta_core::claim::{
+    Acquire, ClaimMode, ClaimOwner, MAX_TRUNK_HOLD_MS, MAX_TTL_MS, MAX_URIS, MAX_WAIT_MS,
+};
 use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::ids::{AttemptId, LandingId};
 use regatta_core::refusal::Refusal;
 use regatta_core::task::{AddTask, Expects};
 
-use crate::world::{HOUR_MS, HeldClaim, MINUTE_MS, SECOND_MS, World, YEAR_MS, acquire, agent, exit_command, attempt_owner, passed_verdict, uri, task_to_add};
+use crate::world::{
+    HOUR_MS, HeldClaim, MINUTE_MS, SECOND_MS, World, YEAR_MS, acquire, agent, attempt_owner,
+    exit_command, passed_verdict, task_to_add, uri,
+};
 
 fn acquisition(name: &str, uris: &[&str]) -> Acquire {
     acquire(ClaimOwner::Agent(agent(name)), uris)
 }
 
 fn renew_command(held: HeldClaim) -> Command {
-    Command::Renew { claim: held.claim, token: held.token }
+    Command::Renew {
+        claim: held.claim,
+        token: held.token,
+    }
 }
 
 fn release_command(held: HeldClaim) -> Command {
-    Command::Release { claim: held.claim, token: held.token }
+    Command::Release {
+        claim: held.claim,
+        token: held.token,
+    }
 }
 
 /// An attempt without files holds no claim. A claim on nothing would only clutter every list.
 #[test]
 fn an_attempt_without_files_holds_no_claim() {
     let mut world = World::with_agents(&[("ada", 2)]);
-    world.add(AddTask { expects: Expects::Report, ..task_to_add("look around", &[]) });
+    world.add(AddTask {
+        expects: Expects::Report,
+        ..task_to_add("look around", &[])
+    });
     let grant = world.take_task("ada");
     assert!(world.board.attempts.contains_key(&grant.attempt));
-    let of_attempt = world.board.claims.values().filter(|claim| claim.owner == attempt_owner(grant.attempt));
+    let of_attempt = world
+        .board
+        .claims
+        .values()
+        .filter(|claim| claim.owner == attempt_owner(grant.attempt));
     assert_eq!(of_attempt.count(), 0);
-    assert!(world.board.claims.values().all(|claim| !claim.uris.is_empty()), "{:?}", world.board.claims);
+    assert!(
+        world
+            .board
+            .claims
+            .values()
+            .all(|claim| !claim.uris.is_empty()),
+        "{:?}",
+        world.board.claims
+    );
     assert_eq!(world.count("claim.granted"), world.board.claims.len());
 }
 
@@ -39,12 +65,25 @@ fn l1_only_shared_claims_overlap() {
     use ClaimMode::{Exclusive, Shared};
     let check = |first: (&str, ClaimMode), second: (&str, ClaimMode), granted: bool| {
         let mut world = World::empty();
-        world.hold_requested_claim("ada", Acquire { mode: first.1, ..acquisition("ada", &[first.0]) });
+        world.hold_requested_claim(
+            "ada",
+            Acquire {
+                mode: first.1,
+                ..acquisition("ada", &[first.0])
+            },
+        );
         // Claims of the same owner conflict as well.
         for name in ["bob", "ada"] {
-            let ask = Acquire { mode: second.1, ..acquisition(name, &[second.0]) };
+            let ask = Acquire {
+                mode: second.1,
+                ..acquisition(name, &[second.0])
+            };
             let mut world = world.clone();
-            assert_eq!(world.try_ask(name, Command::Acquire(ask)).is_ok(), granted, "{first:?} then {second:?}");
+            assert_eq!(
+                world.try_ask(name, Command::Acquire(ask)).is_ok(),
+                granted,
+                "{first:?} then {second:?}"
+            );
         }
     };
     for (a, b, overlap) in [
@@ -70,15 +109,25 @@ fn l1_one_of_fifty_racing_claims_is_granted() {
     let mut world = World::empty();
     world.hold_claim("lead-1", &["bead://shop/bd-1"]);
     world.hold_claim("lead-2", &["bead://shop/bd-12"]);
-    let refusal = world.ask_refused("lead-3", Command::Acquire(acquisition("lead-3", &["bead://shop/*"])));
-    let Refusal::ClaimHeld { holders } = refusal else { panic!("{refusal:?}") };
+    let refusal = world.ask_refused(
+        "lead-3",
+        Command::Acquire(acquisition("lead-3", &["bead://shop/*"])),
+    );
+    let Refusal::ClaimHeld { holders } = refusal else {
+        panic!("{refusal:?}")
+    };
     assert_eq!(holders.len(), 2, "both conflicting claims are named");
     world.hold_claim("a", &["agent://a"]);
     world.hold_claim("w", &["agent://a/w"]);
     let winners = (0..50)
         .filter(|nth| {
             let name = format!("racer-{nth}");
-            world.try_ask(&name, Command::Acquire(acquisition(&name, &["bead://shop/bd-7"]))).is_ok()
+            world
+                .try_ask(
+                    &name,
+                    Command::Acquire(acquisition(&name, &["bead://shop/bd-7"])),
+                )
+                .is_ok()
         })
         .count();
     assert_eq!(winners, 1);
@@ -108,7 +157,12 @@ fn l5_a_lease_ends_exactly_at_its_ttl() {
     let mut world = World::empty();
     let held = world.hold_claim("ada", &["port://1"]);
     world.advance(20 * SECOND_MS);
-    assert_eq!(world.ask("ada", renew_command(held)), CommandOutcome::Renewed { ttl_ms: 30 * SECOND_MS });
+    assert_eq!(
+        world.ask("ada", renew_command(held)),
+        CommandOutcome::Renewed {
+            ttl_ms: 30 * SECOND_MS
+        }
+    );
     world.advance(30 * SECOND_MS - 1);
     world.ask("regatta", Command::Tick);
     assert!(world.board.claims.contains_key(&held.claim));
@@ -140,7 +194,9 @@ fn l12_a_jump_of_the_date_neither_ends_nor_extends_a_lease() {
         let wait = world.wait_for("eve", &["port://1"], MINUTE_MS);
         world.jump_wall(jump);
         world.ask("regatta", Command::Tick);
-        assert!(world.board.claims.contains_key(&held.claim) && world.board.waits.contains_key(&wait));
+        assert!(
+            world.board.claims.contains_key(&held.claim) && world.board.waits.contains_key(&wait)
+        );
         assert_eq!(world.board.attempts.len(), 1);
         world.advance(30 * SECOND_MS - 1);
         assert_eq!(world.claim_from_wait(wait), None);
@@ -156,23 +212,44 @@ fn l6_l8_only_the_current_token_renews_or_releases() {
     let old = world.hold_claim("ada", &["port://1"]);
     world.advance(30 * SECOND_MS);
     let new = world.hold_claim("bob", &["port://1"]);
-    let guess = |token| HeldClaim { claim: new.claim, token };
+    let guess = |token| HeldClaim {
+        claim: new.claim,
+        token,
+    };
     for (held, code) in [
         (old, "claim_ended"),
         (guess(old.token), "stale_token"),
         (guess(0), "stale_token"),
         (guess(u64::MAX), "stale_token"),
         (guess(new.token + 1), "stale_token"),
-        (HeldClaim { claim: regatta_core::ids::ClaimId(99), token: new.token }, "not_found"),
+        (
+            HeldClaim {
+                claim: regatta_core::ids::ClaimId(99),
+                token: new.token,
+            },
+            "not_found",
+        ),
     ] {
         let before = world.board.clone();
-        assert_eq!(world.ask_refused("ada", renew_command(held)).code(), code, "{held:?}");
-        assert_eq!(world.ask_refused("ada", release_command(held)).code(), code, "{held:?}");
+        assert_eq!(
+            world.ask_refused("ada", renew_command(held)).code(),
+            code,
+            "{held:?}"
+        );
+        assert_eq!(
+            world.ask_refused("ada", release_command(held)).code(),
+            code,
+            "{held:?}"
+        );
         assert!(world.board == before);
     }
     world.ask("bob", renew_command(new));
     world.ask("bob", release_command(new));
-    assert_eq!(world.ask_refused("bob", release_command(new)).code(), "claim_ended", "the released claim was released again");
+    assert_eq!(
+        world.ask_refused("bob", release_command(new)).code(),
+        "claim_ended",
+        "the released claim was released again"
+    );
 }
 
 /// L7: a claim on several URIs is granted whole or not at all, also when it had to wait.
@@ -180,14 +257,24 @@ fn l6_l8_only_the_current_token_renews_or_releases() {
 fn l7_a_claim_on_several_uris_is_granted_whole() {
     let mut world = World::empty();
     let held = world.hold_claim("ada", &["port://1"]);
-    let refusal = world.ask_refused("bob", Command::Acquire(acquisition("bob", &["port://2", "port://1", "port://3"])));
+    let refusal = world.ask_refused(
+        "bob",
+        Command::Acquire(acquisition("bob", &["port://2", "port://1", "port://3"])),
+    );
     assert_eq!(refusal.code(), "claim_held");
     assert_eq!(world.board.claims.len(), 1);
     let wait = world.wait_for("bob", &["port://2", "port://1"], MINUTE_MS);
-    assert_eq!(world.owner_of("port://2"), None, "a waiter holds no part of its set");
+    assert_eq!(
+        world.owner_of("port://2"),
+        None,
+        "a waiter holds no part of its set"
+    );
     world.release("ada", held);
     let granted = world.claim_from_wait(wait).unwrap();
-    assert_eq!(world.board.claims[&granted.claim].uris, [uri("port://2"), uri("port://1")]);
+    assert_eq!(
+        world.board.claims[&granted.claim].uris,
+        [uri("port://2"), uri("port://1")]
+    );
 }
 
 /// L9: waits are served in order of arrival, and a new request queues behind every earlier wait
@@ -199,8 +286,13 @@ fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
     // This is how starvation would happen: bob wants all of src while others want one file after
     // another.
     let all = world.wait_for("bob", &["file://shop/src/**"], MINUTE_MS);
-    let refusal = world.ask_refused("eve", Command::Acquire(acquisition("eve", &["file://shop/src/y.rs"])));
-    let Refusal::ClaimHeld { holders } = refusal else { panic!("{refusal:?}") };
+    let refusal = world.ask_refused(
+        "eve",
+        Command::Acquire(acquisition("eve", &["file://shop/src/y.rs"])),
+    );
+    let Refusal::ClaimHeld { holders } = refusal else {
+        panic!("{refusal:?}")
+    };
     assert_eq!(
         (holders[0].claim, &holders[0].owner),
         (None, &ClaimOwner::Agent(agent("bob"))),
@@ -210,7 +302,9 @@ fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
     // A claim that overlaps no wait is granted.
     world.hold_claim("zoe", &["file://shop/docs/y.md"]);
     world.release("ada", held);
-    let bob = world.claim_from_wait(all).expect("the first wait is granted in the commit of the release");
+    let bob = world
+        .claim_from_wait(all)
+        .expect("the first wait is granted in the commit of the release");
     assert_eq!(world.claim_from_wait(file), None);
     world.release("bob", bob);
     assert!(world.claim_from_wait(file).is_some());
@@ -236,15 +330,33 @@ fn l9_a_start_does_not_overtake_an_earlier_wait() {
 fn l9_shared_waits_do_not_overtake_an_exclusive_wait() {
     let mut world = World::empty();
     let held = world.hold_claim("ada", &["port://1"]);
-    let shared = |name| Acquire { mode: ClaimMode::Shared, wait_ms: MINUTE_MS, ..acquisition(name, &["port://1"]) };
+    let shared = |name| Acquire {
+        mode: ClaimMode::Shared,
+        wait_ms: MINUTE_MS,
+        ..acquisition(name, &["port://1"])
+    };
     world.ask("r1", Command::Acquire(shared("r1")));
     world.ask("r2", Command::Acquire(shared("r2")));
     let writer = world.wait_for("w", &["port://1"], MINUTE_MS);
     world.ask("r3", Command::Acquire(shared("r3")));
     world.release("ada", held);
-    let holders: Vec<String> = world.board.claims.values().map(|it| it.owner.to_string()).collect();
+    let holders: Vec<String> = world
+        .board
+        .claims
+        .values()
+        .map(|it| it.owner.to_string())
+        .collect();
     assert_eq!(holders, ["r1", "r2"]);
-    for claim in world.board.claims.values().map(|it| HeldClaim { claim: it.id, token: it.token }).collect::<Vec<_>>() {
+    for claim in world
+        .board
+        .claims
+        .values()
+        .map(|it| HeldClaim {
+            claim: it.id,
+            token: it.token,
+        })
+        .collect::<Vec<_>>()
+    {
         world.release("r", claim);
     }
     assert!(world.claim_from_wait(writer).is_some());
@@ -265,12 +377,22 @@ fn l10_a_wait_that_would_deadlock_is_refused() {
             world.wait_for(&names[nth - 1], &[&ports[nth]], MINUTE_MS);
         }
         let last = &names[size - 1];
-        let ask = Acquire { wait_ms: MINUTE_MS, ..acquisition(last, &[&ports[0]]) };
+        let ask = Acquire {
+            wait_ms: MINUTE_MS,
+            ..acquisition(last, &[&ports[0]])
+        };
         let refusal = world.ask_refused(last, Command::Acquire(ask));
-        let Refusal::Deadlock { cycle } = refusal else { panic!("{size}: {refusal:?}") };
+        let Refusal::Deadlock { cycle } = refusal else {
+            panic!("{size}: {refusal:?}")
+        };
         assert_eq!(cycle.len(), size, "the refusal names the whole cycle");
         // Without a wait it is an ordinary refusal, and an agent outside the cycle may wait.
-        assert_eq!(world.ask_refused(last, Command::Acquire(acquisition(last, &[&ports[0]]))).code(), "claim_held");
+        assert_eq!(
+            world
+                .ask_refused(last, Command::Acquire(acquisition(last, &[&ports[0]])))
+                .code(),
+            "claim_held"
+        );
         world.wait_for("outsider", &[&ports[0]], MINUTE_MS);
     }
 }
@@ -282,15 +404,27 @@ fn l10_a_cycle_through_a_wait_is_a_deadlock() {
     world.hold_claim("ada", &["port://1"]);
     world.wait_for("bob", &["port://1", "port://2"], MINUTE_MS);
     // Bob waits for ada, and ada would wait behind bob for port 2.
-    let ask = Acquire { wait_ms: MINUTE_MS, ..acquisition("ada", &["port://2"]) };
-    assert_eq!(world.ask_refused("ada", Command::Acquire(ask)).code(), "deadlock");
+    let ask = Acquire {
+        wait_ms: MINUTE_MS,
+        ..acquisition("ada", &["port://2"])
+    };
+    assert_eq!(
+        world.ask_refused("ada", Command::Acquire(ask)).code(),
+        "deadlock"
+    );
 }
 
 /// L10: every wait ends by a grant, a timeout or a cancellation.
 #[test]
 fn l10_every_wait_ends() {
     let mut world = World::empty();
-    let held = world.hold_requested_claim("ada", Acquire { ttl_ms: HOUR_MS, ..acquisition("ada", &["port://1"]) });
+    let held = world.hold_requested_claim(
+        "ada",
+        Acquire {
+            ttl_ms: HOUR_MS,
+            ..acquisition("ada", &["port://1"])
+        },
+    );
     let short = world.wait_for("bob", &["port://1"], 10 * SECOND_MS);
     let gone = world.wait_for("eve", &["port://1"], MINUTE_MS);
     let long = world.wait_for("zoe", &["port://1"], MINUTE_MS);
@@ -300,7 +434,11 @@ fn l10_every_wait_ends() {
     assert!(!world.board.waits.contains_key(&short));
     world.ask("regatta", Command::CancelWait { wait: gone });
     world.ask("regatta", Command::CancelWait { wait: gone });
-    assert_eq!(world.count("claim.wait_ended"), 2, "the second cancellation ended another wait");
+    assert_eq!(
+        world.count("claim.wait_ended"),
+        2,
+        "the second cancellation ended another wait"
+    );
     world.release("ada", held);
     assert!(world.claim_from_wait(long).is_some());
 }
@@ -320,7 +458,12 @@ fn l10_the_end_of_a_wait_grants_the_next_wait() {
 /// A trunk claim ends after ten minutes, whatever its renewals and however its URI is spelled.
 #[test]
 fn a_trunk_claim_ends_after_ten_minutes() {
-    for spelling in ["workspace://shop/default", "workspace://shop/*", "workspace://shop/defaul?", "workspace://**"] {
+    for spelling in [
+        "workspace://shop/default",
+        "workspace://shop/*",
+        "workspace://shop/defaul?",
+        "workspace://**",
+    ] {
         let mut world = World::empty();
         let held = world.hold_claim("ada", &[spelling, "port://1"]);
         let other = world.hold_claim("ada", &["port://2"]);
@@ -329,8 +472,14 @@ fn a_trunk_claim_ends_after_ten_minutes() {
             let _ = world.try_ask("ada", renew_command(held));
             world.ask("ada", renew_command(other));
         }
-        assert!(!world.board.claims.contains_key(&held.claim), "{spelling} is still held");
-        assert!(world.board.claims.contains_key(&other.claim), "only a trunk claim has a maximum duration");
+        assert!(
+            !world.board.claims.contains_key(&held.claim),
+            "{spelling} is still held"
+        );
+        assert!(
+            world.board.claims.contains_key(&other.claim),
+            "only a trunk claim has a maximum duration"
+        );
         assert_eq!(MAX_TRUNK_HOLD_MS, 10 * MINUTE_MS);
     }
 }
@@ -339,7 +488,13 @@ fn a_trunk_claim_ends_after_ten_minutes() {
 #[test]
 fn a_trunk_hold_is_not_lengthened_by_restarts() {
     let mut world = World::empty();
-    let first = world.hold_requested_claim("ada", Acquire { ttl_ms: HOUR_MS, ..acquisition("ada", &["workspace://shop/default"]) });
+    let first = world.hold_requested_claim(
+        "ada",
+        Acquire {
+            ttl_ms: HOUR_MS,
+            ..acquisition("ada", &["workspace://shop/default"])
+        },
+    );
     let wait = world.wait_for("bob", &["workspace://shop/default"], HOUR_MS);
     world.advance(10 * MINUTE_MS - 1);
     assert!(world.board.claims.contains_key(&first.claim));
@@ -364,7 +519,16 @@ fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
         ("cancelled", false, |world, it| world.cancel(it.task)),
         ("silent", false, |world, _| world.advance(HOUR_MS)),
         ("crashed", true, |world, it| {
-            world.ask("regatta", exit_command(it, ProgramExit::Failed { reason: "exit 1".into(), class: None }));
+            world.ask(
+                "regatta",
+                exit_command(
+                    it,
+                    ProgramExit::Failed {
+                        reason: "exit 1".into(),
+                        class: None,
+                    },
+                ),
+            );
         }),
         ("vanished", true, |world, it| {
             world.ask("regatta", exit_command(it, ProgramExit::Lost));
@@ -373,16 +537,35 @@ fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
     for (name, supervised, end) in ends {
         let mut world = World::with_agents(&[("ada", 1)]);
         world.add_task("words", &["src/**"]);
-        let grant = if supervised { world.take_supervised_task("ada") } else { world.take_task("ada") };
-        let ask = Acquire { ttl_ms: 2 * HOUR_MS, ..acquire(attempt_owner(grant.attempt), &["port://1"]) };
+        let grant = if supervised {
+            world.take_supervised_task("ada")
+        } else {
+            world.take_task("ada")
+        };
+        let ask = Acquire {
+            ttl_ms: 2 * HOUR_MS,
+            ..acquire(attempt_owner(grant.attempt), &["port://1"])
+        };
         world.hold_requested_claim("ada", ask);
-        world.hold_requested_claim("bob", Acquire { ttl_ms: 2 * HOUR_MS, ..acquisition("bob", &["port://2"]) });
-        let ask = Acquire { wait_ms: 2 * HOUR_MS, ..acquire(attempt_owner(grant.attempt), &["port://2"]) };
+        world.hold_requested_claim(
+            "bob",
+            Acquire {
+                ttl_ms: 2 * HOUR_MS,
+                ..acquisition("bob", &["port://2"])
+            },
+        );
+        let ask = Acquire {
+            wait_ms: 2 * HOUR_MS,
+            ..acquire(attempt_owner(grant.attempt), &["port://2"])
+        };
         world.ask("ada", Command::Acquire(ask));
         let port = world.wait_for("eve", &["port://1"], 2 * HOUR_MS);
         let file = world.wait_for("zoe", &["file://shop/src/x.rs"], 2 * HOUR_MS);
         end(&mut world, &grant);
-        assert!(world.claim_from_wait(port).is_some() && world.claim_from_wait(file).is_some(), "{name}");
+        assert!(
+            world.claim_from_wait(port).is_some() && world.claim_from_wait(file).is_some(),
+            "{name}"
+        );
         assert!(world.board.waits.is_empty(), "{name}");
         assert!(world.board.attempts.is_empty(), "{name}");
     }
@@ -395,7 +578,11 @@ fn l11_an_ended_attempt_acquires_nothing() {
     world.add_task("words", &["src/**"]);
     let grant = world.take_task("ada");
     world.give_up(&grant);
-    for owner in [attempt_owner(grant.attempt), attempt_owner(AttemptId(99)), ClaimOwner::Landing(LandingId(1))] {
+    for owner in [
+        attempt_owner(grant.attempt),
+        attempt_owner(AttemptId(99)),
+        ClaimOwner::Landing(LandingId(1)),
+    ] {
         world.ask_refused("ada", Command::Acquire(acquire(owner, &["port://1"])));
     }
 }
@@ -409,10 +596,19 @@ fn l1_files_pass_to_the_landing_without_a_gap() {
     let grant = world.take_task("ada");
     let wait = world.wait_for("eve", &["file://shop/src/x.rs"], HOUR_MS);
     let landing = world.submit(&grant);
-    assert_eq!(world.owner_of("file://shop/src/x.rs"), Some(ClaimOwner::Landing(landing)));
-    assert_eq!((world.claim_from_wait(wait), world.poll("bob")), (None, None));
+    assert_eq!(
+        world.owner_of("file://shop/src/x.rs"),
+        Some(ClaimOwner::Landing(landing))
+    );
+    assert_eq!(
+        (world.claim_from_wait(wait), world.poll("bob")),
+        (None, None)
+    );
     world.move_and_land(landing);
-    assert!(world.claim_from_wait(wait).is_some(), "the claim did not end with the landing");
+    assert!(
+        world.claim_from_wait(wait).is_some(),
+        "the claim did not end with the landing"
+    );
     assert_eq!(world.count("claim.transferred"), 1);
 }
 
@@ -422,8 +618,20 @@ fn l8_file_claims_of_running_work_cannot_be_released_by_hand() {
     let mut world = World::with_agents(&[("ada", 1)]);
     world.add_task("words", &["src/**"]);
     world.take_task("ada");
-    let claim = world.board.claims.values().next().map(|it| HeldClaim { claim: it.id, token: it.token }).unwrap();
-    assert_eq!(world.ask_refused("ada", release_command(claim)).code(), "in_use");
+    let claim = world
+        .board
+        .claims
+        .values()
+        .next()
+        .map(|it| HeldClaim {
+            claim: it.id,
+            token: it.token,
+        })
+        .unwrap();
+    assert_eq!(
+        world.ask_refused("ada", release_command(claim)).code(),
+        "in_use"
+    );
 }
 
 /// Requests outside the limits are refused.
@@ -432,16 +640,41 @@ fn a_claim_outside_the_limits_is_refused() {
     let mut world = World::empty();
     let fine = acquisition("ada", &["port://1"]);
     for wrong in [
-        Acquire { uris: vec![], ..fine.clone() },
-        Acquire { uris: vec![uri("port://1"); MAX_URIS + 1], ..fine.clone() },
-        Acquire { ttl_ms: 0, ..fine.clone() },
-        Acquire { ttl_ms: MAX_TTL_MS + 1, ..fine.clone() },
-        Acquire { wait_ms: MAX_WAIT_MS + 1, ..fine.clone() },
-        Acquire { memo: "x".repeat(501), ..fine.clone() },
+        Acquire {
+            uris: vec![],
+            ..fine.clone()
+        },
+        Acquire {
+            uris: vec![uri("port://1"); MAX_URIS + 1],
+            ..fine.clone()
+        },
+        Acquire {
+            ttl_ms: 0,
+            ..fine.clone()
+        },
+        Acquire {
+            ttl_ms: MAX_TTL_MS + 1,
+            ..fine.clone()
+        },
+        Acquire {
+            wait_ms: MAX_WAIT_MS + 1,
+            ..fine.clone()
+        },
+        Acquire {
+            memo: "x".repeat(501),
+            ..fine.clone()
+        },
     ] {
-        assert_eq!(world.ask_refused("ada", Command::Acquire(wrong)).code(), "invalid");
+        assert_eq!(
+            world.ask_refused("ada", Command::Acquire(wrong)).code(),
+            "invalid"
+        );
     }
-    let longest = Acquire { ttl_ms: MAX_TTL_MS, uris: vec![uri("port://1"); MAX_URIS], ..fine };
+    let longest = Acquire {
+        ttl_ms: MAX_TTL_MS,
+        uris: vec![uri("port://1"); MAX_URIS],
+        ..fine
+    };
     world.hold_requested_claim("ada", longest);
 }
 
@@ -452,9 +685,21 @@ fn l11_a_stopping_attempt_keeps_its_claims() {
     let task = world.add(task_to_add("words", &["src/**"]));
     let grant = world.take_supervised_task("ada");
     world.stop(task);
-    assert_eq!(world.owner_of("file://shop/src/x.rs"), Some(attempt_owner(grant.attempt)));
+    assert_eq!(
+        world.owner_of("file://shop/src/x.rs"),
+        Some(attempt_owner(grant.attempt))
+    );
     assert_eq!(world.poll("bob"), None);
-    world.ask("regatta", exit_command(&grant, ProgramExit::Failed { reason: "killed".into(), class: None }));
+    world.ask(
+        "regatta",
+        exit_command(
+            &grant,
+            ProgramExit::Failed {
+                reason: "killed".into(),
+                class: None,
+            },
+        ),
+    );
     assert_eq!(world.owner_of("file://shop/src/x.rs"), None);
     let again = world.take_task("bob");
     world.finish(&again);

@@ -2,20 +2,32 @@
 
 use regatta_core::attempt::ProgramExit;
 use regatta_core::command::{Command, CommandOutcome, PlannedTask};
-use regatta_core::limits::MachineLimits;
-use regatta_core::start_gates::{TrunkState, StartFacts, StartGate, LostLanding, GateResult, GateVerdict, restore_results, evaluate};
 use regatta_core::ids::{AttemptId, MissionId, TaskId};
-use regatta_core::mission::{StartMode, StartMission};
+use regatta_core::limits::MachineLimits;
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::schedule::{PollGrant, WaitKind, outlook, wait_reasons};
+use regatta_core::start_gates::{
+    GateResult, GateVerdict, LostLanding, StartFacts, StartGate, TrunkState, evaluate,
+    restore_results,
+};
 use regatta_core::task::{AddTask, IssueType, TaskStatus};
 
 use crate::world::{MINUTE_MS, SECOND_MS, World, commit, exit_command, shop, task_to_add};
 
 fn planned_task(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
-    PlannedTask { task: task_to_add(subject, manifest), after: after.to_vec(), assign: None }
+    PlannedTask {
+        task: task_to_add(subject, manifest),
+        after: after.to_vec(),
+        assign: None,
+    }
 }
 
-fn start_mission(world: &mut World, mode: StartMode, max_workers: u32, tasks: Vec<PlannedTask>) -> MissionId {
+fn start_mission(
+    world: &mut World,
+    mode: StartMode,
+    max_workers: u32,
+    tasks: Vec<PlannedTask>,
+) -> MissionId {
     let mission = StartMission {
         project: shop(),
         title: "goal".into(),
@@ -28,7 +40,14 @@ fn start_mission(world: &mut World, mode: StartMode, max_workers: u32, tasks: Ve
         serial: vec![],
         budget: Default::default(),
     };
-    match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
+    match world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks,
+            adopt: vec![],
+        },
+    ) {
         CommandOutcome::Mission { mission, .. } => mission,
         other => panic!("{other:?}"),
     }
@@ -36,29 +55,59 @@ fn start_mission(world: &mut World, mode: StartMode, max_workers: u32, tasks: Ve
 
 fn trunk_present(behind: u32, lost: Option<LostLanding>) -> StartFacts {
     let lost = lost.into_iter().collect();
-    let base = TrunkState::Present { tip: commit(9), upstream: Some("origin/main".into()), behind, lost };
-    StartFacts { base: Some(base), ..StartFacts::default() }
+    let base = TrunkState::Present {
+        tip: commit(9),
+        upstream: Some("origin/main".into()),
+        behind,
+        lost,
+    };
+    StartFacts {
+        base: Some(base),
+        ..StartFacts::default()
+    }
 }
 
 fn trunk_broken() -> StartFacts {
-    StartFacts { base: Some(TrunkState::Broken { reason: "there is no branch main".into() }), ..StartFacts::default() }
+    StartFacts {
+        base: Some(TrunkState::Broken {
+            reason: "there is no branch main".into(),
+        }),
+        ..StartFacts::default()
+    }
 }
 
 fn result_of_attempt(world: &World, id: AttemptId, gate: StartGate) -> GateResult {
     let gates = restore_results(&world.board.attempts[&id].gates);
-    assert_eq!(gates.iter().map(|it| it.gate).collect::<Vec<_>>(), StartGate::ALL, "all six, in order");
+    assert_eq!(
+        gates.iter().map(|it| it.gate).collect::<Vec<_>>(),
+        StartGate::ALL,
+        "all six, in order"
+    );
     gates.iter().find(|it| it.gate == gate).unwrap().clone()
 }
 
 fn result_of_task(world: &World, id: u64, gate: StartGate) -> GateResult {
-    let all = evaluate(&world.board, world.task(TaskId(id)), &StartFacts::default(), world.now);
+    let all = evaluate(
+        &world.board,
+        world.task(TaskId(id)),
+        &StartFacts::default(),
+        world.now,
+    );
     all.into_iter().find(|it| it.gate == gate).unwrap()
 }
 
 fn end_attempt(world: &mut World, grant: &PollGrant) {
-    world.ask("regatta", exit_command(grant, ProgramExit::Done { output: None }));
+    world.ask(
+        "regatta",
+        exit_command(grant, ProgramExit::Done { output: None }),
+    );
     let landing = world
-        .report_verdict(grant, crate::world::passed_verdict(&[&world.task(grant.task).files[0].as_str().replace('*', "x")]))
+        .report_verdict(
+            grant,
+            crate::world::passed_verdict(&[&world.task(grant.task).files[0]
+                .as_str()
+                .replace('*', "x")]),
+        )
         .expect("the work is queued");
     world.move_and_land(landing);
 }
@@ -67,13 +116,29 @@ fn end_attempt(world: &mut World, grant: &PollGrant) {
 #[test]
 fn all_gates_pass_where_nothing_is_wrong() {
     let mut world = World::with_agents(&[("ada", 1)]);
-    start_mission(&mut world, StartMode::Flow, 5, vec![planned_task("one", &["a"], &[])]);
-    let facts = StartFacts { memory_mb: Some(4_000), disk_mb: Some(4_000), ..trunk_present(0, None) };
+    start_mission(
+        &mut world,
+        StartMode::Flow,
+        5,
+        vec![planned_task("one", &["a"], &[])],
+    );
+    let facts = StartFacts {
+        memory_mb: Some(4_000),
+        disk_mb: Some(4_000),
+        ..trunk_present(0, None)
+    };
     let grant = world.poll_with("ada", facts).unwrap();
     for gate in StartGate::ALL {
         assert_eq!(
             result_of_attempt(&world, grant.attempt, gate),
-            GateResult { gate, verdict: GateVerdict::Pass, kind: None, reason: String::new(), files: vec![], tasks: vec![] }
+            GateResult {
+                gate,
+                verdict: GateVerdict::Pass,
+                kind: None,
+                reason: String::new(),
+                files: vec![],
+                tasks: vec![]
+            }
         );
     }
 }
@@ -82,22 +147,48 @@ fn all_gates_pass_where_nothing_is_wrong() {
 #[test]
 fn base_sync_warns_of_a_stale_base_and_blocks_without_one() {
     let mut world = World::with_agents(&[("ada", 2)]);
-    let id = start_mission(&mut world, StartMode::Flow, 5, vec![planned_task("one", &["a"], &[]), planned_task("two", &["b"], &[])]);
+    let id = start_mission(
+        &mut world,
+        StartMode::Flow,
+        5,
+        vec![
+            planned_task("one", &["a"], &[]),
+            planned_task("two", &["b"], &[]),
+        ],
+    );
     assert_eq!(world.poll_with("ada", trunk_broken()), None);
     assert!(world.wait_kinds(TaskId(1)).contains(&WaitKind::Gate));
-    assert!(outlook(&world.board, id).is_settled(), "only a person can fix the base");
+    assert!(
+        outlook(&world.board, id).is_settled(),
+        "only a person can fix the base"
+    );
     assert_eq!(world.poll_with("ada", trunk_broken()), None);
-    assert_eq!(world.count("mission.weighed"), 1, "the same result is recorded once");
+    assert_eq!(
+        world.count("mission.weighed"),
+        1,
+        "the same result is recorded once"
+    );
     let grant = world.poll_with("ada", trunk_present(3, None)).unwrap();
     assert_eq!(world.count("mission.weighed"), 2);
     let found = result_of_attempt(&world, grant.attempt, StartGate::BaseSync);
     assert_eq!(found.verdict, GateVerdict::Warn);
-    assert!(found.reason.contains("3 commits behind origin/main"), "{}", found.reason);
-    assert!(!world.wait_kinds(TaskId(2)).contains(&WaitKind::Gate), "the gate still blocks");
+    assert!(
+        found.reason.contains("3 commits behind origin/main"),
+        "{}",
+        found.reason
+    );
+    assert!(
+        !world.wait_kinds(TaskId(2)).contains(&WaitKind::Gate),
+        "the gate still blocks"
+    );
     // For an agent that polls from outside nobody looked at the base, and the gate's reason says
     // so.
     let outside = world.take_task("ada");
-    assert!(result_of_attempt(&world, outside.attempt, StartGate::BaseSync).reason.contains("nobody looked"));
+    assert!(
+        result_of_attempt(&world, outside.attempt, StartGate::BaseSync)
+            .reason
+            .contains("nobody looked")
+    );
 }
 
 /// File manifest: a task that must name its files and does not is blocked. A task that need not
@@ -106,13 +197,25 @@ fn base_sync_warns_of_a_stale_base_and_blocks_without_one() {
 fn file_manifest_blocks_a_missing_manifest_and_warns_of_an_optional_one() {
     let mut world = World::with_agents(&[("ada", 2)]);
     let bare = world.add_task("no files", &[]);
-    assert_eq!(result_of_task(&world, bare.0, StartGate::FileManifest).kind, Some(WaitKind::Gate));
+    assert_eq!(
+        result_of_task(&world, bare.0, StartGate::FileManifest).kind,
+        Some(WaitKind::Gate)
+    );
     assert!(world.wait_kinds(bare).contains(&WaitKind::Gate));
-    let docs = world.add(AddTask { issue_type: IssueType::Docs, ..task_to_add("docs", &[]) });
+    let docs = world.add(AddTask {
+        issue_type: IssueType::Docs,
+        ..task_to_add("docs", &[])
+    });
     let grant = world.take_task("ada");
     assert_eq!(grant.task, docs);
-    assert!(world.board.claims.is_empty(), "an attempt that names no files is granted no claim");
-    assert_eq!(result_of_attempt(&world, grant.attempt, StartGate::FileManifest).verdict, GateVerdict::Warn);
+    assert!(
+        world.board.claims.is_empty(),
+        "an attempt that names no files is granted no claim"
+    );
+    assert_eq!(
+        result_of_attempt(&world, grant.attempt, StartGate::FileManifest).verdict,
+        GateVerdict::Warn
+    );
 }
 
 /// In waves, the changed files of a step are kept for the warnings of the next step. In flow they
@@ -121,7 +224,10 @@ fn file_manifest_blocks_a_missing_manifest_and_warns_of_an_optional_one() {
 fn only_waves_remember_the_changed_files_of_a_step() {
     for (mode, remembered) in [(StartMode::Flow, 0), (StartMode::Waves, 1)] {
         let mut world = World::with_agents(&[("ada", 2)]);
-        let plan = vec![planned_task("one", &["a"], &[]), planned_task("two", &["b"], &[0])];
+        let plan = vec![
+            planned_task("one", &["a"], &[]),
+            planned_task("two", &["b"], &[0]),
+        ];
         let mission = start_mission(&mut world, mode, 5, plan);
         let grant = world.take_task("ada");
         world.finish_and_land(&grant);
@@ -135,12 +241,26 @@ fn only_waves_remember_the_changed_files_of_a_step() {
 #[test]
 fn dependency_graph_names_the_open_blockers() {
     let mut world = World::with_agents(&[("ada", 2)]);
-    start_mission(&mut world, StartMode::Flow, 5, vec![planned_task("one", &["a"], &[]), planned_task("two", &["b"], &[0])]);
+    start_mission(
+        &mut world,
+        StartMode::Flow,
+        5,
+        vec![
+            planned_task("one", &["a"], &[]),
+            planned_task("two", &["b"], &[0]),
+        ],
+    );
     let found = result_of_task(&world, 2, StartGate::DependencyGraph);
-    assert_eq!((found.verdict, found.kind), (GateVerdict::Block, Some(WaitKind::Dependency)));
+    assert_eq!(
+        (found.verdict, found.kind),
+        (GateVerdict::Block, Some(WaitKind::Dependency))
+    );
     assert!(found.reason.contains("T1"), "{}", found.reason);
     assert!(world.wait_kinds(TaskId(2)).contains(&WaitKind::Dependency));
-    assert_eq!(result_of_task(&world, 1, StartGate::DependencyGraph).verdict, GateVerdict::Pass);
+    assert_eq!(
+        result_of_task(&world, 1, StartGate::DependencyGraph).verdict,
+        GateVerdict::Pass
+    );
 }
 
 /// Misalignment breaker: an attempt that is silent for 15 minutes is stopped, and its task's next
@@ -148,9 +268,18 @@ fn dependency_graph_names_the_open_blockers() {
 #[test]
 fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
     let mut world = World::with_agents(&[("ada", 1)]);
-    start_mission(&mut world, StartMode::Flow, 5, vec![planned_task("one", &["a"], &[])]);
+    start_mission(
+        &mut world,
+        StartMode::Flow,
+        5,
+        vec![planned_task("one", &["a"], &[])],
+    );
     let grant = world.poll_with("ada", trunk_present(0, None)).unwrap();
-    let silent = |since_ms| Command::ReportSilent { attempt: grant.attempt, token: grant.token, since_ms };
+    let silent = |since_ms| Command::ReportSilent {
+        attempt: grant.attempt,
+        token: grant.token,
+        since_ms,
+    };
     world.ask("regatta", silent(Some(15 * MINUTE_MS - 1)));
     assert_eq!(world.status(TaskId(1)), TaskStatus::InProgress);
     world.ask("regatta", silent(Some(15 * MINUTE_MS)));
@@ -158,7 +287,10 @@ fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
     world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
     world.advance(MINUTE_MS);
     let next = world.poll_with("ada", trunk_present(0, None)).unwrap();
-    assert_eq!(result_of_attempt(&world, next.attempt, StartGate::MisalignmentBreaker).verdict, GateVerdict::Warn);
+    assert_eq!(
+        result_of_attempt(&world, next.attempt, StartGate::MisalignmentBreaker).verdict,
+        GateVerdict::Warn
+    );
     // The warning does not keep the next attempt from completing the task.
     end_attempt(&mut world, &next);
     assert_eq!(world.status(TaskId(1)), TaskStatus::Completed);
@@ -169,36 +301,81 @@ fn misalignment_breaker_stops_a_silent_attempt_and_warns_the_next() {
 #[test]
 fn wave_cap_is_the_smallest_limit() {
     let mut world = World::with_agents(&[("ada", 9)]);
-    let plan = (0..6).map(|it| planned_task("part", &[&format!("{it}.rs")], &[])).collect();
+    let plan = (0..6)
+        .map(|it| planned_task("part", &[&format!("{it}.rs")], &[]))
+        .collect();
     let id = start_mission(&mut world, StartMode::Flow, 3, plan);
-    world.ask("ann", Command::SetLimits { limits: MachineLimits { max_attempts: 2, ..MachineLimits::default() } });
-    let rich = || StartFacts { memory_mb: Some(100_000), disk_mb: Some(100_000), ..trunk_present(0, None) };
+    world.ask(
+        "ann",
+        Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts: 2,
+                ..MachineLimits::default()
+            },
+        },
+    );
+    let rich = || StartFacts {
+        memory_mb: Some(100_000),
+        disk_mb: Some(100_000),
+        ..trunk_present(0, None)
+    };
     let got: Vec<PollGrant> = std::iter::from_fn(|| world.poll_with("ada", rich())).collect();
     assert_eq!(got.len(), 2);
     let found = result_of_task(&world, 3, StartGate::WaveCap);
-    assert_eq!((found.verdict, found.kind), (GateVerdict::Block, Some(WaitKind::Machine)));
+    assert_eq!(
+        (found.verdict, found.kind),
+        (GateVerdict::Block, Some(WaitKind::Machine))
+    );
     assert!(world.wait_kinds(TaskId(3)).contains(&WaitKind::Machine));
 
     world.ask(
         "ann",
-        Command::SetLimits { limits: MachineLimits { attempt_memory_mb: 100, attempt_disk_mb: 50, ..MachineLimits::default() } },
+        Command::SetLimits {
+            limits: MachineLimits {
+                attempt_memory_mb: 100,
+                attempt_disk_mb: 50,
+                ..MachineLimits::default()
+            },
+        },
     );
     // Two attempts have just started and have not yet used the memory they need. 300 MiB are enough
     // for one more, and 299 are not.
-    let memory = |free| StartFacts { memory_mb: Some(free), ..rich() };
+    let memory = |free| StartFacts {
+        memory_mb: Some(free),
+        ..rich()
+    };
     assert_eq!(world.poll_with("ada", memory(299)), None);
     assert_eq!(world.wait_kinds(TaskId(3))[0], WaitKind::Machine);
-    assert!(!outlook(&world.board, id).is_settled(), "memory becomes free again by itself");
-    let disk = |free| StartFacts { disk_mb: Some(free), ..rich() };
+    assert!(
+        !outlook(&world.board, id).is_settled(),
+        "memory becomes free again by itself"
+    );
+    let disk = |free| StartFacts {
+        disk_mb: Some(free),
+        ..rich()
+    };
     assert_eq!(world.poll_with("ada", disk(149)), None);
     assert_eq!(world.wait_kinds(TaskId(3))[0], WaitKind::Disk);
     assert_eq!(
-        world.poll_with("ada", StartFacts { memory_mb: Some(300), disk_mb: Some(150), ..rich() }).unwrap().task,
+        world
+            .poll_with(
+                "ada",
+                StartFacts {
+                    memory_mb: Some(300),
+                    disk_mb: Some(150),
+                    ..rich()
+                }
+            )
+            .unwrap()
+            .task,
         TaskId(3)
     );
     // The mission has its three attempts. Half a minute later the running attempts use what they
     // need.
-    assert_eq!(result_of_task(&world, 4, StartGate::WaveCap).kind, Some(WaitKind::Slot));
+    assert_eq!(
+        result_of_task(&world, 4, StartGate::WaveCap).kind,
+        Some(WaitKind::Slot)
+    );
     end_attempt(&mut world, &got[0]);
     world.advance(30 * SECOND_MS);
     assert_eq!(world.poll_with("ada", memory(99)), None);
@@ -208,9 +385,20 @@ fn wave_cap_is_the_smallest_limit() {
 #[test]
 fn wave_cap_blocks_a_task_of_a_later_wave() {
     let mut world = World::with_agents(&[("ada", 9)]);
-    start_mission(&mut world, StartMode::Waves, 3, vec![planned_task("one", &["a"], &[]), planned_task("two", &["a"], &[])]);
+    start_mission(
+        &mut world,
+        StartMode::Waves,
+        3,
+        vec![
+            planned_task("one", &["a"], &[]),
+            planned_task("two", &["a"], &[]),
+        ],
+    );
     let found = result_of_task(&world, 2, StartGate::WaveCap);
-    assert_eq!((found.verdict, found.kind), (GateVerdict::Block, Some(WaitKind::Wave)));
+    assert_eq!(
+        (found.verdict, found.kind),
+        (GateVerdict::Block, Some(WaitKind::Wave))
+    );
     assert_eq!(found.reason, "it is in wave 1.2, and wave 1 is at work");
     assert!(world.wait_kinds(TaskId(2)).contains(&WaitKind::Wave));
 }
@@ -234,22 +422,51 @@ fn base_ancestry_blocks_when_landed_work_is_missing_from_the_trunk() {
             end_attempt(&mut world, &grant);
         }
         let first = world.stored_task(TaskId(1)).landed.unwrap();
-        assert_ne!(world.stored_task(TaskId(2)).landed.as_ref(), Some(&first), "another task landed after it");
-        let lost = || trunk_present(0, Some(LostLanding { task: TaskId(1), commit: first.clone() }));
+        assert_ne!(
+            world.stored_task(TaskId(2)).landed.as_ref(),
+            Some(&first),
+            "another task landed after it"
+        );
+        let lost = || {
+            trunk_present(
+                0,
+                Some(LostLanding {
+                    task: TaskId(1),
+                    commit: first.clone(),
+                }),
+            )
+        };
         if mode == StartMode::Waves {
             assert_eq!(world.poll_with("ada", lost()), None);
             assert!(world.wait_kinds(TaskId(4)).contains(&WaitKind::Gate));
         } else {
             let grant = world.poll_with("ada", lost()).unwrap();
-            assert_eq!(grant.task, TaskId(4), "only a task that needs T1 waits for it");
+            assert_eq!(
+                grant.task,
+                TaskId(4),
+                "only a task that needs T1 waits for it"
+            );
             let found = result_of_attempt(&world, grant.attempt, StartGate::BaseAncestry);
-            assert!(found.verdict == GateVerdict::Warn && found.reason.contains(&first.as_str()[..10]), "{found:?}");
+            assert!(
+                found.verdict == GateVerdict::Warn && found.reason.contains(&first.as_str()[..10]),
+                "{found:?}"
+            );
             assert_eq!(world.poll_with("ada", lost()), None);
-            assert_eq!(world.poll("ada"), None, "an outside poll got the blocked task");
+            assert_eq!(
+                world.poll("ada"),
+                None,
+                "an outside poll got the blocked task"
+            );
         }
         let reasons = wait_reasons(&world.board, world.task(TaskId(3)), world.now);
-        let gate = reasons.iter().find(|reason| reason.kind == WaitKind::Gate).unwrap_or_else(|| panic!("{reasons:?}"));
-        assert!(gate.text.contains(&first.as_str()[..10]) && gate.text.contains("T1"), "{gate:?}");
+        let gate = reasons
+            .iter()
+            .find(|reason| reason.kind == WaitKind::Gate)
+            .unwrap_or_else(|| panic!("{reasons:?}"));
+        assert!(
+            gate.text.contains(&first.as_str()[..10]) && gate.text.contains("T1"),
+            "{gate:?}"
+        );
         assert!(
             world.poll_with("ada", trunk_present(0, None)).is_some(),
             "the task is still blocked although the work is back"
@@ -269,25 +486,39 @@ fn an_attempt_lists_its_files_that_the_previous_wave_changed() {
         planned_task("four", &["*.go"], &[2]),
     ];
     start_mission(&mut world, StartMode::Waves, 9, plan);
-    let first: Vec<PollGrant> = std::iter::from_fn(|| world.poll_with("ada", trunk_present(0, None))).collect();
+    let first: Vec<PollGrant> =
+        std::iter::from_fn(|| world.poll_with("ada", trunk_present(0, None))).collect();
     assert_eq!(first.len(), 2);
     for it in &first {
-        assert_eq!(result_of_attempt(&world, it.attempt, StartGate::BaseAncestry).verdict, GateVerdict::Pass);
+        assert_eq!(
+            result_of_attempt(&world, it.attempt, StartGate::BaseAncestry).verdict,
+            GateVerdict::Pass
+        );
         end_attempt(&mut world, it);
     }
     let third = world.poll_with("ada", trunk_present(0, None)).unwrap();
     let found = result_of_attempt(&world, third.attempt, StartGate::BaseAncestry);
-    assert_eq!((found.verdict, &found.files[..]), (GateVerdict::Warn, &["settings.go".to_owned()][..]));
+    assert_eq!(
+        (found.verdict, &found.files[..]),
+        (GateVerdict::Warn, &["settings.go".to_owned()][..])
+    );
     end_attempt(&mut world, &third);
     let fourth = world.poll_with("ada", trunk_present(0, None)).unwrap();
-    assert_eq!(result_of_attempt(&world, fourth.attempt, StartGate::BaseAncestry).files, [""; 0], "settings.x is not a .go file");
+    assert_eq!(
+        result_of_attempt(&world, fourth.attempt, StartGate::BaseAncestry).files,
+        [""; 0],
+        "settings.x is not a .go file"
+    );
 }
 
 /// A mission in flow has no steps, so it keeps no changed files of a step.
 #[test]
 fn flow_keeps_no_changed_files_of_steps() {
     let mut world = World::with_agents(&[("ada", 1)]);
-    let plan = vec![planned_task("one", &["a.go"], &[]), planned_task("two", &["a.go"], &[0])];
+    let plan = vec![
+        planned_task("one", &["a.go"], &[]),
+        planned_task("two", &["a.go"], &[0]),
+    ];
     let mission = start_mission(&mut world, StartMode::Flow, 1, plan);
     let first = world.poll_with("ada", trunk_present(0, None)).unwrap();
     end_attempt(&mut world, &first);
@@ -303,7 +534,7 @@ fn flow_keeps_no_changed_files_of_steps() {
 /// board.
 #[test]
 fn a_task_that_lacks_a_manifest_is_given_to_no_agent() {
-    use regatta_core::schedule::{missing_contract_part, lacks_manifest};
+    use regatta_core::schedule::{lacks_manifest, missing_contract_part};
     use regatta_core::task::Expects;
     for (issue_type, expects, files, lacks) in [
         (IssueType::Feature, Expects::Changes, &[][..], true),
@@ -316,10 +547,21 @@ fn a_task_that_lacks_a_manifest_is_given_to_no_agent() {
         (IssueType::Ci, Expects::Changes, &[], false),
     ] {
         let mut world = World::with_agents(&[("ada", 1)]);
-        let add = AddTask { issue_type, expects, ..task_to_add("x", files) };
-        assert_eq!(lacks_manifest(issue_type, expects, &add.files), lacks, "{issue_type:?} {expects:?} {files:?}");
+        let add = AddTask {
+            issue_type,
+            expects,
+            ..task_to_add("x", files)
+        };
+        assert_eq!(
+            lacks_manifest(issue_type, expects, &add.files),
+            lacks,
+            "{issue_type:?} {expects:?} {files:?}"
+        );
         let id = world.add(add);
-        assert_eq!(missing_contract_part(&world.board, world.task(id)).is_some(), lacks);
+        assert_eq!(
+            missing_contract_part(&world.board, world.task(id)).is_some(),
+            lacks
+        );
         assert_eq!(world.ready_task("ada").is_none(), lacks);
     }
 }

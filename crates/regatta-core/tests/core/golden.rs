@@ -5,10 +5,10 @@
 
 use regatta_core::attempt::ProgramExit;
 use regatta_core::claim::{Acquire, ClaimOwner};
-use regatta_core::command::{Command, Commit, CommandOutcome, PlannedTask, Request};
+use regatta_core::command::{Command, CommandOutcome, Commit, PlannedTask, Request};
 use regatta_core::ids::{Now, TaskId};
 use regatta_core::landing::TrialOutcome;
-use regatta_core::mission::{StartMode, StartMission};
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::refusal::Refusal;
 use regatta_core::task::TaskStatus;
 use serde_json::Value;
@@ -17,7 +17,10 @@ use crate::world::{MINUTE_MS, SECOND_MS, World, acquire, agent, exit_command, sh
 
 pub(crate) fn command_line(request: &Request, now: Now) -> String {
     let mut value = serde_json::to_value(&request.command).unwrap();
-    let name = value.as_object_mut().and_then(|it| it.remove("command")).unwrap();
+    let name = value
+        .as_object_mut()
+        .and_then(|it| it.remove("command"))
+        .unwrap();
     format!(
         "\n{} {}: {}{}",
         clock(now),
@@ -28,7 +31,12 @@ pub(crate) fn command_line(request: &Request, now: Now) -> String {
 }
 
 pub(crate) fn refusal_line(refusal: &Refusal) -> String {
-    format!("  refused {}: {}. Next: {}", refusal.code(), refusal.message(), refusal.hint())
+    format!(
+        "  refused {}: {}. Next: {}",
+        refusal.code(),
+        refusal.message(),
+        refusal.hint()
+    )
 }
 
 pub(crate) fn commit_lines(done: &Commit) -> Vec<String> {
@@ -36,27 +44,52 @@ pub(crate) fn commit_lines(done: &Commit) -> Vec<String> {
     for recorded in &done.events {
         let value = serde_json::to_value(&recorded.event).unwrap();
         let (kind, subject) = (recorded.event.kind(), recorded.event.subject());
-        lines.push(format!("  {:>3} {kind} {subject}{}", recorded.revision, brief_fields(&value["data"])));
-        for (key, effect) in done.effects.iter().filter(|it| it.0.revision == recorded.revision) {
+        lines.push(format!(
+            "  {:>3} {kind} {subject}{}",
+            recorded.revision,
+            brief_fields(&value["data"])
+        ));
+        for (key, effect) in done
+            .effects
+            .iter()
+            .filter(|it| it.0.revision == recorded.revision)
+        {
             let mut value = serde_json::to_value(effect).unwrap();
-            let name = value.as_object_mut().and_then(|it| it.remove("do")).unwrap();
-            lines.push(format!("      do {key} {}{}", name.as_str().unwrap_or_default(), brief_fields(&value)));
+            let name = value
+                .as_object_mut()
+                .and_then(|it| it.remove("do"))
+                .unwrap();
+            lines.push(format!(
+                "      do {key} {}{}",
+                name.as_str().unwrap_or_default(),
+                brief_fields(&value)
+            ));
         }
     }
     if done.outcome != CommandOutcome::Done {
-        lines.push(format!("  ={}", brief_fields(&serde_json::to_value(&done.outcome).unwrap())));
+        lines.push(format!(
+            "  ={}",
+            brief_fields(&serde_json::to_value(&done.outcome).unwrap())
+        ));
     }
     lines
 }
 
 fn clock(now: Now) -> String {
-    format!("{:>3}:{:02}.{:03}", now.fleet_ms / MINUTE_MS, now.fleet_ms / SECOND_MS % 60, now.fleet_ms % SECOND_MS)
+    format!(
+        "{:>3}:{:02}.{:03}",
+        now.fleet_ms / MINUTE_MS,
+        now.fleet_ms / SECOND_MS % 60,
+        now.fleet_ms % SECOND_MS
+    )
 }
 
 /// Returns the fields of a value that are not empty, without the dates.
 fn brief_fields(value: &Value) -> String {
     let mut out = String::new();
-    let Value::Object(fields) = value else { return plain_value(value).map_or(out, |it| format!(" {it}")) };
+    let Value::Object(fields) = value else {
+        return plain_value(value).map_or(out, |it| format!(" {it}"));
+    };
     for (name, value) in fields {
         if name.ends_with("wall") {
             continue;
@@ -87,7 +120,10 @@ fn plain_value(value: &Value) -> Option<String> {
         Value::String(text) if text.len() == 40 => Some(format!("…{}", &text[36..])),
         Value::String(text) => Some(text.clone()),
         Value::Array(items) => {
-            let texts: Vec<String> = items.iter().map(|it| brief_fields(it).trim_start().to_owned()).collect();
+            let texts: Vec<String> = items
+                .iter()
+                .map(|it| brief_fields(it).trim_start().to_owned())
+                .collect();
             Some(format!("[{}]", texts.join(", ")))
         }
         Value::Object(_) => Some(brief_fields(value)),
@@ -97,17 +133,32 @@ fn plain_value(value: &Value) -> Option<String> {
 
 /// Compares the transcript with the stored file.
 fn check_golden(name: &str, world: &World) {
-    let found = world.transcript.join("\n").trim_start_matches('\n').to_owned() + "\n";
-    let path = format!("{}/tests/core/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    let found = world
+        .transcript
+        .join("\n")
+        .trim_start_matches('\n')
+        .to_owned()
+        + "\n";
+    let path = format!(
+        "{}/tests/core/golden/{name}.txt",
+        env!("CARGO_MANIFEST_DIR")
+    );
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &found).unwrap();
         return;
     }
     let kept = std::fs::read_to_string(&path).unwrap_or_default();
     if kept != found {
-        let same = kept.lines().zip(found.lines()).take_while(|(kept, found)| kept == found).count();
+        let same = kept
+            .lines()
+            .zip(found.lines())
+            .take_while(|(kept, found)| kept == found)
+            .count();
         let (want, got) = (kept.lines().nth(same), found.lines().nth(same));
-        panic!("{path}:{}\n kept {want:?}\nfound {got:?}\nUPDATE_GOLDEN=1 writes it again", same + 1);
+        panic!(
+            "{path}:{}\n kept {want:?}\nfound {got:?}\nUPDATE_GOLDEN=1 writes it again",
+            same + 1
+        );
     }
 }
 
@@ -118,7 +169,15 @@ fn one_task_from_add_to_trunk() {
     world.advance(SECOND_MS);
     let grant = world.take_supervised_task("ada");
     world.advance(30 * SECOND_MS);
-    world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: Some("It reads the list.".into()) }));
+    world.ask(
+        "regatta",
+        exit_command(
+            &grant,
+            ProgramExit::Done {
+                output: Some("It reads the list.".into()),
+            },
+        ),
+    );
     world.advance(2 * SECOND_MS);
     let verdict = crate::world::passed_verdict(&["src/words.rs"]);
     let landing = world.report_verdict(&grant, verdict).unwrap();
@@ -150,8 +209,20 @@ fn an_expired_claim_goes_to_the_next_wait() {
     let wait = world.wait_for("bob", trunk, MINUTE_MS);
     world.advance(30 * SECOND_MS);
     let next = world.claim_from_wait(wait).unwrap();
-    world.ask_refused("ada", Command::Renew { claim: held.claim, token: held.token });
-    world.ask_refused("ada", Command::Release { claim: held.claim, token: held.token });
+    world.ask_refused(
+        "ada",
+        Command::Renew {
+            claim: held.claim,
+            token: held.token,
+        },
+    );
+    world.ask_refused(
+        "ada",
+        Command::Release {
+            claim: held.claim,
+            token: held.token,
+        },
+    );
     world.release("bob", next);
     check_golden("claim_hand_over", &world);
 }
@@ -167,7 +238,11 @@ pub(crate) fn auth_plan() -> Vec<PlannedTask> {
         ("end to end test", "tests/login.rs", &[1, 2, 3]),
     ];
     plan.iter()
-        .map(|(subject, file, after)| PlannedTask { task: task_to_add(subject, &[file]), after: after.to_vec(), assign: None })
+        .map(|(subject, file, after)| PlannedTask {
+            task: task_to_add(subject, &[file]),
+            after: after.to_vec(),
+            assign: None,
+        })
         .collect()
 }
 
@@ -186,7 +261,14 @@ fn a_mission_runs_in_waves() {
         serial: vec![],
         budget: Default::default(),
     };
-    world.ask("ann", Command::StartMission { mission, tasks: auth_plan(), adopt: vec![] });
+    world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks: auth_plan(),
+            adopt: vec![],
+        },
+    );
     let mut waves: Vec<Vec<u64>> = Vec::new();
     while !world.board.tasks.is_empty() {
         let mut wave = Vec::new();
@@ -211,14 +293,21 @@ fn a_restart_after_a_crash_keeps_claims_and_ends_waits() {
     let wait = world.wait_for("eve", &["port://8080"], MINUTE_MS);
     world.advance(20 * SECOND_MS);
     world.restart();
-    assert!(world.board.waits.is_empty(), "{wait} survived the restart although its caller is gone");
+    assert!(
+        world.board.waits.is_empty(),
+        "{wait} survived the restart although its caller is gone"
+    );
     // The lease had 10 s left and has 30 s again, because nobody could renew it during the restart.
     world.advance(29 * SECOND_MS);
     assert!(world.board.claims.contains_key(&held.claim));
     world.advance(SECOND_MS);
     assert!(!world.board.claims.contains_key(&held.claim));
     world.ask("regatta", exit_command(&running, ProgramExit::Lost));
-    assert_eq!(world.task(running.task).failures, 0, "the crash counts as a failed attempt");
+    assert_eq!(
+        world.task(running.task).failures,
+        0,
+        "the crash counts as a failed attempt"
+    );
     world.take_supervised_task("ada");
     check_golden("crash_and_resume", &world);
 }
@@ -229,8 +318,18 @@ fn a_conflict_is_fixed_up_and_lands() {
     let task = world.add_task("word list", &["src/**"]);
     let first = world.take_task("ada");
     let landing = world.submit(&first);
-    world.report_trial(landing, TrialOutcome::Conflict { landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
-    assert_eq!((world.status(task), world.task(task).fixups), (TaskStatus::Unassigned, 1));
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["src/words.rs".into()],
+            kinds: vec![],
+        },
+    );
+    assert_eq!(
+        (world.status(task), world.task(task).fixups),
+        (TaskStatus::Unassigned, 1)
+    );
     let second = world.take_task("ada");
     assert_eq!(second.task, TaskId(1));
     world.finish_and_land(&second);
@@ -241,9 +340,24 @@ fn a_conflict_is_fixed_up_and_lands() {
 #[test]
 fn a_refused_claim_names_its_holder_and_the_remaining_time() {
     let mut world = World::with_agents(&[]);
-    let ask = Acquire { memo: "merging".into(), ..acquire(ClaimOwner::Agent(agent("ada")), &["workspace://shop/default"]) };
+    let ask = Acquire {
+        memo: "merging".into(),
+        ..acquire(
+            ClaimOwner::Agent(agent("ada")),
+            &["workspace://shop/default"],
+        )
+    };
     world.hold_requested_claim("ada", ask);
-    let refusal = world.ask_refused("bob", Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["workspace://shop/*"])));
-    assert_eq!(refusal.message(), "workspace://shop/default is held by ada (merging), for 30 s more unless renewed");
+    let refusal = world.ask_refused(
+        "bob",
+        Command::Acquire(acquire(
+            ClaimOwner::Agent(agent("bob")),
+            &["workspace://shop/*"],
+        )),
+    );
+    assert_eq!(
+        refusal.message(),
+        "workspace://shop/default is held by ada (merging), for 30 s more unless renewed"
+    );
     assert_eq!(refusal.code(), "claim_held");
 }

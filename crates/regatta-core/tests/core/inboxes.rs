@@ -1,17 +1,20 @@
 //! The inbox: every kind of item, found from the board alone, and snoozing items for a limited
 //! time.
 
+use regatta_core::agent_protocol::{
+    AgentEvent, AgentRequest, FailureClass, RequestAnswer, RequestContent, ToolCall, ToolKind,
+    Usage,
+};
 use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::ProgramExit;
 use regatta_core::board::Board;
-use regatta_core::budget::{Ceiling, BudgetScope};
+use regatta_core::budget::{BudgetScope, Ceiling};
 use regatta_core::command::Command;
 use regatta_core::ids::{ApprovalId, Now, TaskId};
 use regatta_core::inbox::{self, InboxItem, InboxKind, MAX_SNOOZE_MS, OpenItem, Snooze};
 use regatta_core::landing::MoveOutcome;
 use regatta_core::project::ReviewPolicy;
 use regatta_core::refusal::Refusal;
-use regatta_core::agent_protocol::{RequestAnswer, AgentRequest, FailureClass, AgentEvent, ToolCall, ToolKind, Usage, RequestContent};
 use regatta_core::task::TaskStatus;
 
 use crate::world::{SECOND_MS, World, agent, exit_command, passed_verdict};
@@ -23,9 +26,24 @@ fn world_with_question() -> World {
     let mut world = World::with_agents(&[("ada", 1)]);
     let task = world.add_task("work", &["src/a.rs"]);
     let grant = world.poll("ada").unwrap();
-    let want = RequestContent::Question { text: "Which?".into(), choices: vec![], schema: None };
-    let ask = AgentRequest { id: "1".into(), content: want };
-    world.ask("ada", Command::Ask { task, attempt: grant.attempt, token: grant.token, request: ask });
+    let want = RequestContent::Question {
+        text: "Which?".into(),
+        choices: vec![],
+        schema: None,
+    };
+    let ask = AgentRequest {
+        id: "1".into(),
+        content: want,
+    };
+    world.ask(
+        "ada",
+        Command::Ask {
+            task,
+            attempt: grant.attempt,
+            token: grant.token,
+            request: ask,
+        },
+    );
     world
 }
 
@@ -36,9 +54,18 @@ fn is_snoozed(world: &World) -> bool {
 #[test]
 fn a_snoozed_item_comes_back_by_itself_and_undecided() {
     let mut world = world_with_question();
-    world.ask("ann", Command::Snooze { item: Q1, ms: Some(60 * SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(60 * SECOND_MS),
+        },
+    );
     assert!(is_snoozed(&world));
-    let until = Snooze { deadline_fleet_ms: world.now.fleet_ms + 60 * SECOND_MS, deadline_unix_ms: world.now.unix_ms + 60 * SECOND_MS };
+    let until = Snooze {
+        deadline_fleet_ms: world.now.fleet_ms + 60 * SECOND_MS,
+        deadline_unix_ms: world.now.unix_ms + 60 * SECOND_MS,
+    };
     assert_eq!(
         world.board.approvals[&ApprovalId(1)].snoozed,
         Some(until),
@@ -48,20 +75,45 @@ fn a_snoozed_item_comes_back_by_itself_and_undecided() {
     assert!(is_snoozed(&world), "the snooze ended too early");
     world.advance(SECOND_MS);
     assert!(!is_snoozed(&world), "the snooze did not end");
-    assert!(world.board.approvals[&ApprovalId(1)].is_open(), "the snooze decided the request");
+    assert!(
+        world.board.approvals[&ApprovalId(1)].is_open(),
+        "the snooze decided the request"
+    );
     // A new snooze replaces the old one, whether it is longer, shorter or an end.
-    world.ask("ann", Command::Snooze { item: Q1, ms: Some(3_600 * SECOND_MS) });
-    world.ask("ann", Command::Snooze { item: Q1, ms: Some(2 * SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(3_600 * SECOND_MS),
+        },
+    );
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(2 * SECOND_MS),
+        },
+    );
     world.advance(2 * SECOND_MS);
     assert!(!is_snoozed(&world));
-    world.ask("ann", Command::Snooze { item: Q1, ms: Some(3_600 * SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(3_600 * SECOND_MS),
+        },
+    );
     world.restart();
     assert!(is_snoozed(&world), "a restart ended the snooze");
     world.ask("ann", Command::Snooze { item: Q1, ms: None });
     assert!(!is_snoozed(&world));
     let before = world.log.len();
     world.ask("ann", Command::Snooze { item: Q1, ms: None });
-    assert_eq!(world.log.len(), before, "ending a snooze twice changed something");
+    assert_eq!(
+        world.log.len(),
+        before,
+        "ending a snooze twice changed something"
+    );
 }
 
 #[test]
@@ -69,19 +121,62 @@ fn only_open_items_can_be_snoozed_and_only_for_a_limited_time() {
     let mut world = world_with_question();
     for ms in [0, 999, MAX_SNOOZE_MS + 1, u64::MAX] {
         assert!(
-            matches!(world.ask_refused("ann", Command::Snooze { item: Q1, ms: Some(ms) }), Refusal::Invalid { .. }),
+            matches!(
+                world.ask_refused(
+                    "ann",
+                    Command::Snooze {
+                        item: Q1,
+                        ms: Some(ms)
+                    }
+                ),
+                Refusal::Invalid { .. }
+            ),
             "{ms}"
         );
     }
     let nothing = InboxItem::Approval(ApprovalId(9));
-    world.ask_refused("ann", Command::Snooze { item: nothing, ms: Some(SECOND_MS) });
+    world.ask_refused(
+        "ann",
+        Command::Snooze {
+            item: nothing,
+            ms: Some(SECOND_MS),
+        },
+    );
     let task = world.board.tasks.keys().next().copied().unwrap();
-    world.ask_refused("ann", Command::Snooze { item: InboxItem::Task(task), ms: Some(SECOND_MS) });
+    world.ask_refused(
+        "ann",
+        Command::Snooze {
+            item: InboxItem::Task(task),
+            ms: Some(SECOND_MS),
+        },
+    );
     // An answer ends the snooze.
-    world.ask("ann", Command::Snooze { item: Q1, ms: Some(60 * SECOND_MS) });
-    let answer = RequestAnswer::Text { text: "this".into() };
-    world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, scope: AnswerScope::Once, also: vec![] });
-    let late = world.ask_refused("ann", Command::Snooze { item: Q1, ms: Some(SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(60 * SECOND_MS),
+        },
+    );
+    let answer = RequestAnswer::Text {
+        text: "this".into(),
+    };
+    world.ask(
+        "ann",
+        Command::Decide {
+            approval: ApprovalId(1),
+            answer,
+            scope: AnswerScope::Once,
+            also: vec![],
+        },
+    );
+    let late = world.ask_refused(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(SECOND_MS),
+        },
+    );
     assert!(matches!(late, Refusal::AlreadyAnswered { .. }), "{late:?}");
     world.advance(120 * SECOND_MS);
 }
@@ -93,19 +188,43 @@ fn a_snooze_of_a_task_ends_when_the_task_moves_on() {
     let task = world.add_task("work", &["src/a.rs"]);
     for _ in 0..3 {
         let grant = world.poll_supervised("ada").unwrap();
-        world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+        world.ask(
+            "regatta",
+            exit_command(&grant, ProgramExit::Done { output: None }),
+        );
         world.report_verdict(&grant, passed_verdict(&[]));
         world.advance(3_600 * SECOND_MS);
     }
-    let Some(it) = world.board.tasks.get(&task).filter(|it| it.status == TaskStatus::NeedsHuman).cloned() else {
-        panic!("the task does not need a person: {:?}", world.board.tasks.get(&task))
+    let Some(it) = world
+        .board
+        .tasks
+        .get(&task)
+        .filter(|it| it.status == TaskStatus::NeedsHuman)
+        .cloned()
+    else {
+        panic!(
+            "the task does not need a person: {:?}",
+            world.board.tasks.get(&task)
+        )
     };
-    world.ask("ann", Command::Snooze { item: InboxItem::Task(task), ms: Some(60 * SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: InboxItem::Task(task),
+            ms: Some(60 * SECOND_MS),
+        },
+    );
     let put_off = world.board.tasks[&task].clone();
     assert!(put_off.snoozed.is_some());
-    assert_eq!(put_off.updated_unix_ms, it.updated_unix_ms, "the snooze changed since when the task needs a person");
+    assert_eq!(
+        put_off.updated_unix_ms, it.updated_unix_ms,
+        "the snooze changed since when the task needs a person"
+    );
     world.ask("ann", Command::RetryTask { task, failed: None });
-    assert_eq!(world.board.tasks[&task].snoozed, None, "the task no longer needs a person");
+    assert_eq!(
+        world.board.tasks[&task].snoozed, None,
+        "the task no longer needs a person"
+    );
     world.advance(120 * SECOND_MS);
 }
 
@@ -114,9 +233,22 @@ fn open_inbox(world: &World) -> Vec<OpenItem> {
     inbox::open_items(&world.board, world.now)
 }
 
-fn report_event(world: &mut World, grant: &regatta_core::schedule::PollGrant, n: u64, said: AgentEvent) {
+fn report_event(
+    world: &mut World,
+    grant: &regatta_core::schedule::PollGrant,
+    n: u64,
+    said: AgentEvent,
+) {
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask("regatta", Command::ReportAgentEvent { attempt, token, n, event: said });
+    world.ask(
+        "regatta",
+        Command::ReportAgentEvent {
+            attempt,
+            token,
+            n,
+            event: said,
+        },
+    );
 }
 
 /// A kind of item, its name, a function that creates the item, and a function that removes it.
@@ -130,32 +262,87 @@ fn take_task(world: &mut World) -> regatta_core::schedule::PollGrant {
 fn cases() -> Vec<Case> {
     fn silent(world: &mut World, since_ms: Option<u64>) {
         let attempt = world.board.attempts.values().next().unwrap().clone();
-        world.ask("regatta", Command::ReportSilent { attempt: attempt.id, token: attempt.token, since_ms });
+        world.ask(
+            "regatta",
+            Command::ReportSilent {
+                attempt: attempt.id,
+                token: attempt.token,
+                since_ms,
+            },
+        );
     }
     fn permission(world: &mut World) {
         let grant = take_task(world);
-        let tool = ToolCall { kind: ToolKind::Execute, command: Some("npm install zod".into()), ..ToolCall::default() };
-        report_event(world, &grant, 1, AgentEvent::RequestMade(AgentRequest { id: "1".into(), content: RequestContent::Permission { tool, options: vec![] } }));
+        let tool = ToolCall {
+            kind: ToolKind::Execute,
+            command: Some("npm install zod".into()),
+            ..ToolCall::default()
+        };
+        report_event(
+            world,
+            &grant,
+            1,
+            AgentEvent::RequestMade(AgentRequest {
+                id: "1".into(),
+                content: RequestContent::Permission {
+                    tool,
+                    options: vec![],
+                },
+            }),
+        );
     }
     fn answer(world: &mut World) {
         let answer = RequestAnswer::Allow;
-        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, scope: AnswerScope::Once, also: vec![] });
+        world.ask(
+            "ann",
+            Command::Decide {
+                approval: ApprovalId(1),
+                answer,
+                scope: AnswerScope::Once,
+                also: vec![],
+            },
+        );
     }
     fn question(world: &mut World) {
         let grant = take_task(world);
-        let want = RequestContent::Question { text: "Which?".into(), choices: vec![], schema: None };
-        report_event(world, &grant, 1, AgentEvent::RequestMade(AgentRequest { id: "1".into(), content: want }));
+        let want = RequestContent::Question {
+            text: "Which?".into(),
+            choices: vec![],
+            schema: None,
+        };
+        report_event(
+            world,
+            &grant,
+            1,
+            AgentEvent::RequestMade(AgentRequest {
+                id: "1".into(),
+                content: want,
+            }),
+        );
     }
     fn send_answer(world: &mut World) {
-        let answer = RequestAnswer::Text { text: "this".into() };
-        world.ask("ann", Command::Decide { approval: ApprovalId(1), answer, scope: AnswerScope::Once, also: vec![] });
+        let answer = RequestAnswer::Text {
+            text: "this".into(),
+        };
+        world.ask(
+            "ann",
+            Command::Decide {
+                approval: ApprovalId(1),
+                answer,
+                scope: AnswerScope::Once,
+                also: vec![],
+            },
+        );
     }
     fn review(world: &mut World) {
         let mut shop = world.project("shop", &["cargo test"]);
         shop.settings.landing.review = ReviewPolicy::Human;
         world.ask("ann", Command::AddProject(shop));
         let grant = take_task(world);
-        world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+        world.ask(
+            "regatta",
+            exit_command(&grant, ProgramExit::Done { output: None }),
+        );
         world.report_verdict(&grant, passed_verdict(&["src/a.rs"]));
     }
     fn land(world: &mut World) {
@@ -166,7 +353,10 @@ fn cases() -> Vec<Case> {
         world.add_task("work", &["src/a.rs"]);
         for _ in 0..3 {
             let grant = world.poll_supervised("ada").unwrap();
-            world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+            world.ask(
+                "regatta",
+                exit_command(&grant, ProgramExit::Done { output: None }),
+            );
             world.report_verdict(&grant, passed_verdict(&[]));
             world.advance(3_600 * SECOND_MS);
         }
@@ -180,7 +370,12 @@ fn cases() -> Vec<Case> {
         let grant = world.take_task("ada");
         let landing = world.submit(&grant);
         world.pass_trial(landing);
-        world.report_move(landing, MoveOutcome::Dirty { paths: vec!["src/a.rs".into()] });
+        world.report_move(
+            landing,
+            MoveOutcome::Dirty {
+                paths: vec!["src/a.rs".into()],
+            },
+        );
     }
     fn clean_checkout(world: &mut World) {
         let landing = *world.board.landings.keys().next().unwrap();
@@ -203,10 +398,18 @@ fn cases() -> Vec<Case> {
     fn dismiss_failed(world: &mut World) {
         let task = *world.board.failed.keys().next().unwrap();
         world.ask("ann", Command::Dismiss { task });
-        assert_eq!(world.board.ended_status(task), Some(TaskStatus::Failed), "J7: the task does not stay failed");
+        assert_eq!(
+            world.board.ended_status(task),
+            Some(TaskStatus::Failed),
+            "J7: the task does not stay failed"
+        );
         let before = world.log.len();
         world.ask("ann", Command::Dismiss { task });
-        assert_eq!(world.log.len(), before, "dismissing twice changed something");
+        assert_eq!(
+            world.log.len(),
+            before,
+            "dismissing twice changed something"
+        );
     }
     fn fall_silent(world: &mut World) {
         take_task(world);
@@ -223,31 +426,87 @@ fn cases() -> Vec<Case> {
         silent(world, Some(most));
     }
     fn spend_budget(world: &mut World) {
-        let ceiling = Ceiling { micro_usd: Some(1_000_000), ..Ceiling::default() };
-        world.ask("ann", Command::SetBudget { scope: BudgetScope::Day, ceiling });
+        let ceiling = Ceiling {
+            micro_usd: Some(1_000_000),
+            ..Ceiling::default()
+        };
+        world.ask(
+            "ann",
+            Command::SetBudget {
+                scope: BudgetScope::Day,
+                ceiling,
+            },
+        );
         let grant = take_task(world);
-        report_event(world, &grant, 1, AgentEvent::Started { session: None, model: None });
-        let used = |money| Usage { micro_usd: Some(money), ..Usage::default() };
-        report_event(world, &grant, 2, AgentEvent::Usage { session: None, usage: used(799_999) });
+        report_event(
+            world,
+            &grant,
+            1,
+            AgentEvent::Started {
+                session: None,
+                model: None,
+            },
+        );
+        let used = |money| Usage {
+            micro_usd: Some(money),
+            ..Usage::default()
+        };
+        report_event(
+            world,
+            &grant,
+            2,
+            AgentEvent::Usage {
+                session: None,
+                usage: used(799_999),
+            },
+        );
         assert!(open_inbox(world).is_empty(), "less than 80 % is an item");
-        report_event(world, &grant, 3, AgentEvent::Usage { session: None, usage: used(800_000) });
+        report_event(
+            world,
+            &grant,
+            3,
+            AgentEvent::Usage {
+                session: None,
+                usage: used(800_000),
+            },
+        );
     }
     fn raise_budget(world: &mut World) {
-        let ceiling = Ceiling { micro_usd: Some(2_000_000), ..Ceiling::default() };
-        world.ask("ann", Command::SetBudget { scope: BudgetScope::Day, ceiling });
+        let ceiling = Ceiling {
+            micro_usd: Some(2_000_000),
+            ..Ceiling::default()
+        };
+        world.ask(
+            "ann",
+            Command::SetBudget {
+                scope: BudgetScope::Day,
+                ceiling,
+            },
+        );
     }
     fn sign_out(world: &mut World) {
         let grant = take_task(world);
-        let how = ProgramExit::Failed { reason: "please run login".into(), class: Some(FailureClass::Auth) };
+        let how = ProgramExit::Failed {
+            reason: "please run login".into(),
+            class: Some(FailureClass::Auth),
+        };
         world.ask("regatta", exit_command(&grant, how));
     }
     fn break_configuration(world: &mut World) {
         let grant = take_task(world);
-        let how = ProgramExit::Failed { reason: "no such model".into(), class: Some(FailureClass::BadConfig) };
+        let how = ProgramExit::Failed {
+            reason: "no such model".into(),
+            class: Some(FailureClass::BadConfig),
+        };
         world.ask("regatta", exit_command(&grant, how));
     }
     fn repair_agent(world: &mut World) {
-        world.ask("ann", Command::ResumeAgent { agent: crate::world::agent("ada") });
+        world.ask(
+            "ann",
+            Command::ResumeAgent {
+                agent: crate::world::agent("ada"),
+            },
+        );
     }
     vec![
         (InboxKind::Permission, "Q1", permission, answer),
@@ -261,7 +520,12 @@ fn cases() -> Vec<Case> {
         (InboxKind::Stuck, "A1", fall_silent, hang),
         (InboxKind::Budget, "budget:day", spend_budget, raise_budget),
         (InboxKind::Credential, "agent:ada", sign_out, repair_agent),
-        (InboxKind::Setup, "agent:ada", break_configuration, repair_agent),
+        (
+            InboxKind::Setup,
+            "agent:ada",
+            break_configuration,
+            repair_agent,
+        ),
     ]
 }
 
@@ -273,27 +537,76 @@ fn each_matter_that_needs_a_person_is_one_inbox_item() {
         let mut world = World::with_agents(&[("ada", 1)]);
         begin(&mut world);
         let all = open_inbox(&world);
-        let [it] = &all[..] else { panic!("{kind:?}: expected one item, found {all:?}") };
+        let [it] = &all[..] else {
+            panic!("{kind:?}: expected one item, found {all:?}")
+        };
         assert_eq!((it.kind, it.item.to_string().as_str()), (kind, name));
-        assert_eq!(name.parse::<InboxItem>().unwrap(), it.item, "the name is not read as the item");
-        assert!(!it.subject.trim().is_empty() && !it.why.trim().is_empty(), "{kind:?}: {it:?}");
-        assert!(it.agent.is_some() || it.kind == InboxKind::Budget, "{kind:?}: no agent: {it:?}");
-        assert!(it.since_unix_ms > 0 || world.now.unix_ms == 0, "{kind:?}: no time");
+        assert_eq!(
+            name.parse::<InboxItem>().unwrap(),
+            it.item,
+            "the name is not read as the item"
+        );
+        assert!(
+            !it.subject.trim().is_empty() && !it.why.trim().is_empty(),
+            "{kind:?}: {it:?}"
+        );
+        assert!(
+            it.agent.is_some() || it.kind == InboxKind::Budget,
+            "{kind:?}: no agent: {it:?}"
+        );
+        assert!(
+            it.since_unix_ms > 0 || world.now.unix_ms == 0,
+            "{kind:?}: no time"
+        );
         world.restart();
-        assert_eq!(open_inbox(&world), all, "{kind:?}: a restart changed the inbox");
-        world.ask("ann", Command::Snooze { item: it.item.clone(), ms: Some(2 * SECOND_MS) });
-        assert!(open_inbox(&world).iter().all(|it| it.snoozed.is_some()), "{kind:?}: the item is not snoozed");
+        assert_eq!(
+            open_inbox(&world),
+            all,
+            "{kind:?}: a restart changed the inbox"
+        );
+        world.ask(
+            "ann",
+            Command::Snooze {
+                item: it.item.clone(),
+                ms: Some(2 * SECOND_MS),
+            },
+        );
+        assert!(
+            open_inbox(&world).iter().all(|it| it.snoozed.is_some()),
+            "{kind:?}: the item is not snoozed"
+        );
         world.restart();
-        assert!(open_inbox(&world).iter().all(|it| it.snoozed.is_some()), "{kind:?}: a restart ended the snooze");
+        assert!(
+            open_inbox(&world).iter().all(|it| it.snoozed.is_some()),
+            "{kind:?}: a restart ended the snooze"
+        );
         world.advance(2 * SECOND_MS);
-        assert_eq!(open_inbox(&world), all, "{kind:?}: the item did not come back unchanged");
+        assert_eq!(
+            open_inbox(&world),
+            all,
+            "{kind:?}: the item did not come back unchanged"
+        );
         end(&mut world);
-        assert_eq!(open_inbox(&world), [], "{kind:?}: the item did not disappear");
+        assert_eq!(
+            open_inbox(&world),
+            [],
+            "{kind:?}: the item did not disappear"
+        );
         if kind != InboxKind::Budget {
-            world.ask_refused("ann", Command::Snooze { item: it.item.clone(), ms: Some(SECOND_MS) });
+            world.ask_refused(
+                "ann",
+                Command::Snooze {
+                    item: it.item.clone(),
+                    ms: Some(SECOND_MS),
+                },
+            );
         }
         world.restart();
-        assert_eq!(open_inbox(&world), [], "{kind:?}: the item came back after a restart");
+        assert_eq!(
+            open_inbox(&world),
+            [],
+            "{kind:?}: the item came back after a restart"
+        );
     }
 }
 
@@ -303,12 +616,34 @@ fn each_matter_that_needs_a_person_is_one_inbox_item() {
 fn a_rate_limit_is_not_in_the_inbox() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let grant = take_task(&mut world);
-    world.ask("regatta", exit_command(&grant, ProgramExit::Failed { reason: "429".into(), class: Some(FailureClass::RateLimit) }));
-    let parked = |world: &World| world.board.parked.get("agent:ada").map(|it| (it.deadline_fleet_ms.is_some(), it.has_resumed));
-    assert_eq!(parked(&world), Some((true, false)), "the agent is not parked until a time");
+    world.ask(
+        "regatta",
+        exit_command(
+            &grant,
+            ProgramExit::Failed {
+                reason: "429".into(),
+                class: Some(FailureClass::RateLimit),
+            },
+        ),
+    );
+    let parked = |world: &World| {
+        world
+            .board
+            .parked
+            .get("agent:ada")
+            .map(|it| (it.deadline_fleet_ms.is_some(), it.has_resumed))
+    };
+    assert_eq!(
+        parked(&world),
+        Some((true, false)),
+        "the agent is not parked until a time"
+    );
     assert_eq!(open_inbox(&world), []);
     world.advance(60 * SECOND_MS);
-    assert!(parked(&world).is_none_or(|it| it.1), "the agent is still parked");
+    assert!(
+        parked(&world).is_none_or(|it| it.1),
+        "the agent is still parked"
+    );
     assert_eq!(open_inbox(&world), []);
 }
 
@@ -330,7 +665,10 @@ fn the_name_of_an_item_can_be_read_back() {
     ] {
         assert_eq!(text.parse::<InboxItem>().unwrap().to_string(), text);
     }
-    assert_eq!("q7".parse::<InboxItem>().unwrap(), InboxItem::Approval(ApprovalId(7)));
+    assert_eq!(
+        "q7".parse::<InboxItem>().unwrap(),
+        InboxItem::Approval(ApprovalId(7))
+    );
     for text in ["", "X1", "budget:", "budget:never", "agent:", "T", "A-1"] {
         assert!(text.parse::<InboxItem>().is_err(), "{text:?}");
     }
@@ -341,7 +679,12 @@ fn the_name_of_an_item_can_be_read_back() {
 pub(crate) fn check_inbox(board: &Board, now: Now) {
     let all = inbox::open_items(board, now);
     let mut names: Vec<String> = all.iter().map(|it| it.item.to_string()).collect();
-    assert!(all.iter().zip(&names).all(|(it, name)| name.parse().ok().as_ref() == Some(&it.item)), "{names:?}");
+    assert!(
+        all.iter()
+            .zip(&names)
+            .all(|(it, name)| name.parse().ok().as_ref() == Some(&it.item)),
+        "{names:?}"
+    );
     names.sort_unstable();
     let many = names.len();
     names.dedup();
@@ -350,11 +693,21 @@ pub(crate) fn check_inbox(board: &Board, now: Now) {
     for task in board.tasks.values() {
         let needs = matches!(task.status, TaskStatus::NeedsHuman | TaskStatus::InReview);
         let asks = regatta_core::approval::question_blocking_work(board, task);
-        let is_told = there(task.id) || asks.is_some_and(|asked| names.binary_search(&asked.id.to_string()).is_ok());
-        assert!(!needs || is_told, "{} needs a person and is not in the inbox", task.id);
+        let is_told = there(task.id)
+            || asks.is_some_and(|asked| names.binary_search(&asked.id.to_string()).is_ok());
+        assert!(
+            !needs || is_told,
+            "{} needs a person and is not in the inbox",
+            task.id
+        );
     }
     for task in board.failed.values() {
-        assert_eq!(board.ended_status(task.id), Some(TaskStatus::Failed), "{} is kept as failed and has not failed", task.id);
+        assert_eq!(
+            board.ended_status(task.id),
+            Some(TaskStatus::Failed),
+            "{} is kept as failed and has not failed",
+            task.id
+        );
     }
 }
 
@@ -365,13 +718,36 @@ fn snoozed_items_are_last() {
     for nth in 1..=3 {
         world.add_task("work", &[&format!("src/{nth}.rs")]);
         let grant = world.poll_supervised("ada").unwrap();
-        let want = RequestContent::Question { text: "Which?".into(), choices: vec![], schema: None };
-        report_event(&mut world, &grant, 1, AgentEvent::RequestMade(AgentRequest { id: "1".into(), content: want }));
+        let want = RequestContent::Question {
+            text: "Which?".into(),
+            choices: vec![],
+            schema: None,
+        };
+        report_event(
+            &mut world,
+            &grant,
+            1,
+            AgentEvent::RequestMade(AgentRequest {
+                id: "1".into(),
+                content: want,
+            }),
+        );
         world.advance(SECOND_MS);
     }
-    let names = |world: &World| open_inbox(world).iter().map(|it| it.item.to_string()).collect::<Vec<_>>();
+    let names = |world: &World| {
+        open_inbox(world)
+            .iter()
+            .map(|it| it.item.to_string())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(&world), ["Q1", "Q2", "Q3"]);
-    world.ask("ann", Command::Snooze { item: Q1, ms: Some(60 * SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: Q1,
+            ms: Some(60 * SECOND_MS),
+        },
+    );
     assert_eq!(names(&world), ["Q2", "Q3", "Q1"]);
 }
 
@@ -385,16 +761,34 @@ fn a_held_landing_is_one_item_while_it_is_tried_again() {
     let landing = world.submit(&grant);
     let dirty = |world: &mut World| {
         world.pass_trial(landing);
-        world.report_move(landing, MoveOutcome::Dirty { paths: vec!["src/a.rs".into()] });
+        world.report_move(
+            landing,
+            MoveOutcome::Dirty {
+                paths: vec!["src/a.rs".into()],
+            },
+        );
     };
     let only = |world: &World| {
         let all = open_inbox(world);
         assert_eq!(all.len(), 1, "{all:?}");
-        (all[0].item.clone(), all[0].kind, all[0].why.clone(), all[0].since_unix_ms)
+        (
+            all[0].item.clone(),
+            all[0].kind,
+            all[0].why.clone(),
+            all[0].since_unix_ms,
+        )
     };
     world.pass_trial(landing);
-    assert!(open_inbox(&world).is_empty(), "a landing without a hindrance is an item");
-    world.report_move(landing, MoveOutcome::Dirty { paths: vec!["src/a.rs".into()] });
+    assert!(
+        open_inbox(&world).is_empty(),
+        "a landing without a hindrance is an item"
+    );
+    world.report_move(
+        landing,
+        MoveOutcome::Dirty {
+            paths: vec!["src/a.rs".into()],
+        },
+    );
     let (item, kind, why, since) = only(&world);
     assert_eq!((&item, kind), (&InboxItem::Task(task), InboxKind::Landing));
     for wait in [5, 10, 20] {
@@ -405,14 +799,34 @@ fn a_held_landing_is_one_item_while_it_is_tried_again() {
         dirty(&mut world);
         assert_eq!(only(&world), (item.clone(), kind, why.clone(), since));
     }
-    assert_eq!(world.board.landings[&landing].hold_count.as_ref().map(|it| it.times), Some(4));
-    world.ask("ann", Command::Snooze { item: item.clone(), ms: Some(3_600 * SECOND_MS) });
+    assert_eq!(
+        world.board.landings[&landing]
+            .hold_count
+            .as_ref()
+            .map(|it| it.times),
+        Some(4)
+    );
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: item.clone(),
+            ms: Some(3_600 * SECOND_MS),
+        },
+    );
     world.ask("ann", Command::Land { task, first: false });
-    assert!(open_inbox(&world)[0].snoozed.is_some(), "a new trial ended the snooze");
+    assert!(
+        open_inbox(&world)[0].snoozed.is_some(),
+        "a new trial ended the snooze"
+    );
     // A row of an older version has no record of the hindrance.
     let mut row = serde_json::to_value(&*world.board.landings[&landing]).unwrap();
     row.as_object_mut().unwrap().remove("hindered");
-    assert_eq!(serde_json::from_value::<regatta_core::landing::Landing>(row).unwrap().hold_count, None);
+    assert_eq!(
+        serde_json::from_value::<regatta_core::landing::Landing>(row)
+            .unwrap()
+            .hold_count,
+        None
+    );
     world.move_and_land(landing);
     assert!(open_inbox(&world).is_empty());
 }
@@ -431,24 +845,49 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         world.ask("regatta", Command::ReportBridge(standing(name, broken)));
     };
     let items = |world: &World| -> Vec<(String, InboxKind)> {
-        let mut all: Vec<_> =
-            inbox::open_items(&world.board, world.now).into_iter().map(|it| (it.item.to_string(), it.kind)).collect();
+        let mut all: Vec<_> = inbox::open_items(&world.board, world.now)
+            .into_iter()
+            .map(|it| (it.item.to_string(), it.kind))
+            .collect();
         all.sort();
         all
     };
     report(&mut world, "slack:ada", None);
-    assert_eq!(world.count("provider.freed"), 0, "a working bridge was reported as repaired");
+    assert_eq!(
+        world.count("provider.freed"),
+        0,
+        "a working bridge was reported as repaired"
+    );
     for why in ["invalid_auth", "invalid_auth", "token_revoked\nand more"] {
         report(&mut world, "slack:ada", Some(why));
     }
-    assert_eq!(world.count("provider.parked"), 2, "the same reason was recorded twice");
+    assert_eq!(
+        world.count("provider.parked"),
+        2,
+        "the same reason was recorded twice"
+    );
     report(&mut world, "github:eve", Some("no key"));
-    let (slack, github) = ("bridge:slack:ada".to_owned(), "bridge:github:eve".to_owned());
-    assert_eq!(items(&world), [(github, InboxKind::Credential), (slack.clone(), InboxKind::Credential)]);
-    let first = inbox::open_items(&world.board, world.now).into_iter().find(|it| it.item.to_string() == slack).unwrap();
+    let (slack, github) = (
+        "bridge:slack:ada".to_owned(),
+        "bridge:github:eve".to_owned(),
+    );
+    assert_eq!(
+        items(&world),
+        [
+            (github, InboxKind::Credential),
+            (slack.clone(), InboxKind::Credential)
+        ]
+    );
+    let first = inbox::open_items(&world.board, world.now)
+        .into_iter()
+        .find(|it| it.item.to_string() == slack)
+        .unwrap();
     assert_eq!(
         (first.subject.as_str(), first.agent),
-        ("slack rejects the credential of ada: token_revoked", Some(agent("ada")))
+        (
+            "slack rejects the credential of ada: token_revoked",
+            Some(agent("ada"))
+        )
     );
     // The rejected credential does not keep the agent from working on tasks.
     let task = world.add_task("Work", &["a.rs"]);
@@ -456,38 +895,107 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
     // A snoozed item stays snoozed when its reason changes, and comes back by itself.
     let item: InboxItem = slack.parse().unwrap();
     assert_eq!(item.to_string(), slack);
-    world.ask("ann", Command::Snooze { item: item.clone(), ms: Some(60 * SECOND_MS) });
+    world.ask(
+        "ann",
+        Command::Snooze {
+            item: item.clone(),
+            ms: Some(60 * SECOND_MS),
+        },
+    );
     report(&mut world, "slack:ada", Some("account_inactive"));
-    assert!(inbox::open_items(&world.board, world.now).iter().any(|it| it.item == item && it.snoozed.is_some()));
+    assert!(
+        inbox::open_items(&world.board, world.now)
+            .iter()
+            .any(|it| it.item == item && it.snoozed.is_some())
+    );
     world.advance(61 * SECOND_MS);
-    assert!(inbox::open_items(&world.board, world.now).iter().all(|it| it.snoozed.is_none()));
-    assert!(world.reloaded().parked.len() == 2, "a restart lost a parked bridge");
+    assert!(
+        inbox::open_items(&world.board, world.now)
+            .iter()
+            .all(|it| it.snoozed.is_none())
+    );
+    assert!(
+        world.reloaded().parked.len() == 2,
+        "a restart lost a parked bridge"
+    );
     // The daemon starts. One bridge is no longer configured, and another keeps its state until its
     // service has answered.
-    let all = vec![standing("slack:ada", None), standing("linear:ada", Some("no token"))];
+    let all = vec![
+        standing("slack:ada", None),
+        standing("linear:ada", Some("no token")),
+    ];
     world.ask("regatta", Command::ReportBridges { all });
-    let names: Vec<String> = items(&world).into_iter().map(|it| it.0).filter(|it| it.starts_with("bridge:")).collect();
+    let names: Vec<String> = items(&world)
+        .into_iter()
+        .map(|it| it.0)
+        .filter(|it| it.starts_with("bridge:"))
+        .collect();
     assert_eq!(names, ["bridge:linear:ada".to_owned(), slack]);
     report(&mut world, "slack:ada", None);
     world.ask("regatta", Command::ReportBridges { all: vec![] });
     assert!(items(&world).is_empty(), "{:?}", items(&world));
-    world.ask_refused("ann", Command::Snooze { item, ms: Some(SECOND_MS) });
+    world.ask_refused(
+        "ann",
+        Command::Snooze {
+            item,
+            ms: Some(SECOND_MS),
+        },
+    );
     // A webhook without its secret is an item until a daemon starts with the secret.
     let hook = "webhook:hooks.example.com:8443";
-    world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, Some("HOOK is not set"))] });
-    assert_eq!(items(&world), [(format!("bridge:{hook}"), InboxKind::Credential)]);
+    world.ask(
+        "regatta",
+        Command::ReportBridges {
+            all: vec![standing(hook, Some("HOOK is not set"))],
+        },
+    );
+    assert_eq!(
+        items(&world),
+        [(format!("bridge:{hook}"), InboxKind::Credential)]
+    );
     let open = inbox::open_items(&world.board, world.now);
-    assert_eq!(open[0].subject, "hooks.example.com:8443 receives no events: HOOK is not set");
-    assert_eq!((open[0].agent.clone(), open[0].item.to_string().parse()), (None, Ok(open[0].item.clone())));
+    assert_eq!(
+        open[0].subject,
+        "hooks.example.com:8443 receives no events: HOOK is not set"
+    );
+    assert_eq!(
+        (open[0].agent.clone(), open[0].item.to_string().parse()),
+        (None, Ok(open[0].item.clone()))
+    );
     // Of two webhooks at one host, the one without its secret counts, in either order.
-    for all in [[Some("TWO is not set"), None], [None, Some("TWO is not set")]] {
-        world.ask("regatta", Command::ReportBridges { all: all.map(|it| standing(hook, it)).to_vec() });
-        let subjects: Vec<String> = inbox::open_items(&world.board, world.now).into_iter().map(|it| it.subject).collect();
-        assert_eq!(subjects, ["hooks.example.com:8443 receives no events: TWO is not set"]);
+    for all in [
+        [Some("TWO is not set"), None],
+        [None, Some("TWO is not set")],
+    ] {
+        world.ask(
+            "regatta",
+            Command::ReportBridges {
+                all: all.map(|it| standing(hook, it)).to_vec(),
+            },
+        );
+        let subjects: Vec<String> = inbox::open_items(&world.board, world.now)
+            .into_iter()
+            .map(|it| it.subject)
+            .collect();
+        assert_eq!(
+            subjects,
+            ["hooks.example.com:8443 receives no events: TWO is not set"]
+        );
     }
-    world.ask("regatta", Command::ReportBridges { all: vec![standing(hook, None)] });
+    world.ask(
+        "regatta",
+        Command::ReportBridges {
+            all: vec![standing(hook, None)],
+        },
+    );
     assert!(items(&world).is_empty(), "the item did not disappear");
-    for wrong in ["bridge:webhook:", "bridge:", "bridge:slack", "bridge:slack:", "bridge:irc:ada"] {
+    for wrong in [
+        "bridge:webhook:",
+        "bridge:",
+        "bridge:slack",
+        "bridge:slack:",
+        "bridge:irc:ada",
+    ] {
         assert!(wrong.parse::<InboxItem>().is_err(), "{wrong}");
     }
 }

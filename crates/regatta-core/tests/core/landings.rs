@@ -6,9 +6,11 @@ use regatta_core::event::Event;
 use regatta_core::ids::{LandingId, ProjectName, TaskId};
 use regatta_core::landing::{Landing, MoveOutcome, TrialOutcome, median_time_ms};
 use regatta_core::schedule::{PollRequest, WaitKind};
-use regatta_core::task::{AddTask, AssignMode, TaskStatus, Task};
+use regatta_core::task::{AddTask, AssignMode, Task, TaskStatus};
 
-use crate::world::{HeldClaim, MINUTE_MS, SECOND_MS, World, acquire, agent, commit, attempt_owner, task_to_add};
+use crate::world::{
+    HeldClaim, MINUTE_MS, SECOND_MS, World, acquire, agent, attempt_owner, commit, task_to_add,
+};
 
 const TRUNK: &str = "workspace://shop/default";
 
@@ -17,7 +19,10 @@ fn queued_world(priorities: &[u8]) -> (World, Vec<LandingId>) {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
     let mut landings = Vec::new();
     for (nth, priority) in priorities.iter().enumerate() {
-        world.add(AddTask { priority: *priority, ..task_to_add(&format!("part {nth}"), &[&format!("src/{nth}.rs")]) });
+        world.add(AddTask {
+            priority: *priority,
+            ..task_to_add(&format!("part {nth}"), &[&format!("src/{nth}.rs")])
+        });
         let grant = world.take_task("ada");
         landings.push(world.submit(&grant));
     }
@@ -44,8 +49,17 @@ fn landed_tasks(world: &World) -> Vec<u64> {
 #[test]
 fn q10_landings_run_one_at_a_time_by_priority_and_age() {
     let (mut world, landings) = queued_world(&[2, 5, 2, 0]);
-    assert_eq!(landing_states(&world, &landings), ["trying", "queued", "queued", "queued"]);
-    let place = |world: &mut World, task| match world.ask("ann", Command::Land { task: TaskId(task), first: false }) {
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["trying", "queued", "queued", "queued"]
+    );
+    let place = |world: &mut World, task| match world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(task),
+            first: false,
+        },
+    ) {
         CommandOutcome::Queued(place) => place.position,
         other => panic!("{other:?}"),
     };
@@ -54,7 +68,11 @@ fn q10_landings_run_one_at_a_time_by_priority_and_age() {
         [1, 4, 3, 2],
         "asking for the position does not change it"
     );
-    while let Some(id) = landings.iter().copied().find(|it| world.landing_state(*it) == "trying") {
+    while let Some(id) = landings
+        .iter()
+        .copied()
+        .find(|it| world.landing_state(*it) == "trying")
+    {
         world.move_and_land(id);
     }
     assert_eq!(landed_tasks(&world), [1, 4, 3, 2]);
@@ -65,10 +83,16 @@ fn q10_landings_run_one_at_a_time_by_priority_and_age() {
 fn q10_projects_do_not_wait_for_each_other() {
     let (mut world, landings) = queued_world(&[2]);
     world.ask("ann", Command::AddProject(world.project("docs", &["make"])));
-    world.add(AddTask { project: ProjectName::new("docs").unwrap(), ..task_to_add("page", &["a.md"]) });
+    world.add(AddTask {
+        project: ProjectName::new("docs").unwrap(),
+        ..task_to_add("page", &["a.md"])
+    });
     let grant = world.take_task("ada");
     let other = world.submit(&grant);
-    assert_eq!((world.landing_state(landings[0]), world.landing_state(other)), ("trying", "trying"));
+    assert_eq!(
+        (world.landing_state(landings[0]), world.landing_state(other)),
+        ("trying", "trying")
+    );
     world.move_and_land(other);
     world.move_and_land(landings[0]);
 }
@@ -84,7 +108,12 @@ fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
     world.release("eve", held);
     assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
     assert_eq!(
-        world.ask_refused("eve", Command::Acquire(acquire(ClaimOwner::Agent(agent("eve")), &[TRUNK]))).code(),
+        world
+            .ask_refused(
+                "eve",
+                Command::Acquire(acquire(ClaimOwner::Agent(agent("eve")), &[TRUNK]))
+            )
+            .code(),
         "claim_held"
     );
     world.report_move(landings[0], MoveOutcome::Moved);
@@ -146,8 +175,15 @@ fn l6_an_expired_fence_moves_nothing() {
     world.advance(1);
     assert_eq!(world.landing_state(id), "trying");
     assert_eq!(world.owner_of(TRUNK), None);
-    let late = Command::ReportTrunkMove { landing: id, fence, outcome: MoveOutcome::Moved };
-    assert_eq!(world.ask_refused("regatta", late.clone()).code(), "stale_landing");
+    let late = Command::ReportTrunkMove {
+        landing: id,
+        fence,
+        outcome: MoveOutcome::Moved,
+    };
+    assert_eq!(
+        world.ask_refused("regatta", late.clone()).code(),
+        "stale_landing"
+    );
     world.pass_trial(id);
     assert!(world.fence_of(id) > fence, "L2");
     assert_eq!(world.ask_refused("regatta", late).code(), "stale_landing");
@@ -162,11 +198,21 @@ fn l6_another_lease_is_not_the_fence() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
     world.add_task("words", &["src/**"]);
     let grant = world.take_task("ada");
-    world.hold_requested_claim("ada", Acquire { ttl_ms: MINUTE_MS, ..acquire(attempt_owner(grant.attempt), &["port://1"]) });
+    world.hold_requested_claim(
+        "ada",
+        Acquire {
+            ttl_ms: MINUTE_MS,
+            ..acquire(attempt_owner(grant.attempt), &["port://1"])
+        },
+    );
     let landing = world.submit(&grant);
     world.pass_trial(landing);
     world.advance(MINUTE_MS);
-    assert_eq!(world.landing_state(landing), "moving", "the port's lease ended, not the trunk's");
+    assert_eq!(
+        world.landing_state(landing),
+        "moving",
+        "the port's lease ended, not the trunk's"
+    );
     world.report_move(landing, MoveOutcome::Moved);
 }
 
@@ -177,23 +223,46 @@ fn q7_work_that_is_already_on_the_trunk_has_landed() {
     let (mut world, landings) = queued_world(&[2, 2]);
     world.pass_trial(landings[0]);
     world.advance(TRUNK_TTL_MS);
-    world.report_trial(landings[0], TrialOutcome::AlreadyOnTrunk { tip: commit(77), landed_as: vec![] });
-    assert_eq!((landed_tasks(&world), world.status(TaskId(1))), (vec![1], TaskStatus::Completed));
-    assert_eq!(world.stored_task(TaskId(1)).landed, None, "the tip may be a commit of another task or person");
+    world.report_trial(
+        landings[0],
+        TrialOutcome::AlreadyOnTrunk {
+            tip: commit(77),
+            landed_as: vec![],
+        },
+    );
+    assert_eq!(
+        (landed_tasks(&world), world.status(TaskId(1))),
+        (vec![1], TaskStatus::Completed)
+    );
+    assert_eq!(
+        world.stored_task(TaskId(1)).landed,
+        None,
+        "the tip may be a commit of another task or person"
+    );
     let labels = |label: &str| {
         let posted = world.log.iter().filter_map(|it| match &it.event {
             Event::MessagePosted(it) => Some(it.message().labels.clone()),
             _ => None,
         });
-        posted.flatten().filter(|found| found.as_str() == label).count()
+        posted
+            .flatten()
+            .filter(|found| found.as_str() == label)
+            .count()
     };
-    assert_eq!((labels("coord:unchanged"), labels("coord:merge")), (1, 0), "nothing was merged");
+    assert_eq!(
+        (labels("coord:unchanged"), labels("coord:merge")),
+        (1, 0),
+        "nothing was merged"
+    );
     assert_eq!(world.landing_state(landings[1]), "trying");
     world.ask_refused(
         "regatta",
         Command::ReportTrial {
             landing: landings[0],
-            outcome: TrialOutcome::AlreadyOnTrunk { tip: commit(77), landed_as: vec![] },
+            outcome: TrialOutcome::AlreadyOnTrunk {
+                tip: commit(77),
+                landed_as: vec![],
+            },
         },
     );
 }
@@ -205,7 +274,10 @@ fn q2_a_trunk_that_moved_elsewhere_is_merged_again() {
     let (mut world, landings) = queued_world(&[2]);
     world.pass_trial(landings[0]);
     world.report_move(landings[0], MoveOutcome::TrunkMoved);
-    assert_eq!((world.landing_state(landings[0]), world.owner_of(TRUNK)), ("trying", None));
+    assert_eq!(
+        (world.landing_state(landings[0]), world.owner_of(TRUNK)),
+        ("trying", None)
+    );
     assert_eq!(world.board.landings[&landings[0]].tries, 2);
     world.move_and_land(landings[0]);
 }
@@ -217,24 +289,48 @@ fn q9_a_dirty_checkout_holds_its_own_landing() {
     let (mut world, landings) = queued_world(&[2, 2]);
     let id = landings[0];
     world.pass_trial(id);
-    world.report_move(id, MoveOutcome::Dirty { paths: vec!["src/0.rs".into()] });
-    assert_eq!((landing_states(&world, &landings), world.owner_of(TRUNK)), (vec!["queued", "trying"], None));
+    world.report_move(
+        id,
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
+    assert_eq!(
+        (landing_states(&world, &landings), world.owner_of(TRUNK)),
+        (vec!["queued", "trying"], None)
+    );
     world.move_and_land(landings[1]);
     assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Policy]);
     let reason = world.board.landings[&id].held.clone().unwrap();
     assert_eq!(
         reason,
-        "the checkout of main has changes in src/0.rs, which T1 changes too: commit, stash or move them, and it lands"
+        "the checkout of main has changes in src/0.rs, which T1 changes too: commit, stash or \
+        move them, and it lands"
     );
     world.advance(5 * SECOND_MS - 1);
     assert_eq!(world.landing_state(id), "queued");
     world.advance(1);
     assert_eq!(world.landing_state(id), "trying");
     world.pass_trial(id);
-    world.report_move(id, MoveOutcome::Dirty { paths: vec!["src/0.rs".into()] });
+    world.report_move(
+        id,
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
     world.advance(5 * SECOND_MS);
-    assert_eq!(world.landing_state(id), "queued", "the second wait is not longer than the first");
-    world.ask("ann", Command::Land { task: TaskId(1), first: false });
+    assert_eq!(
+        world.landing_state(id),
+        "queued",
+        "the second wait is not longer than the first"
+    );
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(1),
+            first: false,
+        },
+    );
     assert_eq!(world.landing_state(id), "trying");
     world.move_and_land(id);
 }
@@ -244,12 +340,30 @@ fn q9_a_dirty_checkout_holds_its_own_landing() {
 fn q10_asking_for_a_held_landing_stays_serial() {
     let (mut world, mut landings) = queued_world(&[2]);
     world.pass_trial(landings[0]);
-    world.report_move(landings[0], MoveOutcome::Held { reason: "no disk".into() });
-    world.add(AddTask { priority: 0, ..task_to_add("urgent", &["src/urgent.rs"]) });
+    world.report_move(
+        landings[0],
+        MoveOutcome::Held {
+            reason: "no disk".into(),
+        },
+    );
+    world.add(AddTask {
+        priority: 0,
+        ..task_to_add("urgent", &["src/urgent.rs"])
+    });
     let grant = world.take_task("ada");
     landings.push(world.submit(&grant));
-    assert_eq!(landing_states(&world, &landings), ["queued", "trying"], "the urgent landing waits for the held one");
-    world.ask("ann", Command::Land { task: TaskId(1), first: false });
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["queued", "trying"],
+        "the urgent landing waits for the held one"
+    );
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(1),
+            first: false,
+        },
+    );
     assert_eq!(landing_states(&world, &landings), ["queued", "trying"]);
     world.move_and_land(landings[1]);
     world.advance(MINUTE_MS);
@@ -262,7 +376,13 @@ fn q10_asking_for_a_held_landing_stays_serial() {
 fn a_trial_without_a_result_is_tried_again() {
     let (mut world, landings) = queued_world(&[2]);
     for _ in 0..6 {
-        world.report_trial(landings[0], TrialOutcome::Held { landing: None, reason: "no disk".into() });
+        world.report_trial(
+            landings[0],
+            TrialOutcome::Held {
+                landing: None,
+                reason: "no disk".into(),
+            },
+        );
         assert_eq!(world.landing_state(landings[0]), "queued");
         world.advance(80 * SECOND_MS);
         assert_eq!(world.landing_state(landings[0]), "trying");
@@ -282,29 +402,74 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
             assert_eq!(world.task(task).fixups, round);
             let grant = world.take_task("ada");
             let landing = world.submit(&grant);
-            assert_eq!(world.task(task).fixup, None, "submitted work still has a fix-up");
+            assert_eq!(
+                world.task(task).fixup,
+                None,
+                "submitted work still has a fix-up"
+            );
             match red {
-                false => world
-                    .report_trial(landing, TrialOutcome::Conflict { landing, paths: vec!["src/words.rs".into()], kinds: vec![] }),
+                false => world.report_trial(
+                    landing,
+                    TrialOutcome::Conflict {
+                        landing,
+                        paths: vec!["src/words.rs".into()],
+                        kinds: vec![],
+                    },
+                ),
                 true => world.fail_trials(landing, "2 tests failed"),
             }
-            assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "round {round}");
+            assert_eq!(
+                world.owner_of("file://shop/src/a.rs"),
+                None,
+                "round {round}"
+            );
             let it = world.task(task);
             if round < 3 {
                 let fixup = it.fixup.clone().expect("the task has a fix-up");
-                assert_eq!(Some(&fixup.commit), it.submission.as_ref().map(|it| &it.commit));
+                assert_eq!(
+                    Some(&fixup.commit),
+                    it.submission.as_ref().map(|it| &it.commit)
+                );
                 let manifest: Vec<String> = it.manifest().iter().map(ToString::to_string).collect();
                 assert_eq!(manifest, [if red { "src/**" } else { "src/words.rs" }]);
-                assert_eq!(fixup.output.is_some_and(|it| it.contains("2 tests failed")), red);
+                assert_eq!(
+                    fixup.output.is_some_and(|it| it.contains("2 tests failed")),
+                    red
+                );
             }
         }
         assert_eq!(world.status(task), TaskStatus::NeedsHuman);
-        assert_eq!(world.wait_kinds(task), [if red { WaitKind::Review } else { WaitKind::Conflict }]);
+        assert_eq!(
+            world.wait_kinds(task),
+            [if red {
+                WaitKind::Review
+            } else {
+                WaitKind::Conflict
+            }]
+        );
         assert_eq!(world.poll("ada"), None);
-        let last = world.task(task).fixup.clone().expect("the last failure is kept for the person");
-        assert_eq!(last.paths, if red { vec![] } else { vec!["src/words.rs".to_owned()] });
-        assert!(world.task(task).submission.is_some(), "Q6: the work is lost");
-        assert_eq!(world.task(task).failures, 0, "a failed landing counted as a failed attempt");
+        let last = world
+            .task(task)
+            .fixup
+            .clone()
+            .expect("the last failure is kept for the person");
+        assert_eq!(
+            last.paths,
+            if red {
+                vec![]
+            } else {
+                vec!["src/words.rs".to_owned()]
+            }
+        );
+        assert!(
+            world.task(task).submission.is_some(),
+            "Q6: the work is lost"
+        );
+        assert_eq!(
+            world.task(task).failures,
+            0,
+            "a failed landing counted as a failed attempt"
+        );
     }
 }
 
@@ -316,15 +481,30 @@ fn q6_a_fixup_that_fails_counts_and_the_work_is_kept() {
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_task("ada");
     let landing = world.submit(&grant);
-    world.report_trial(landing, TrialOutcome::Conflict { landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["src/words.rs".into()],
+            kinds: vec![],
+        },
+    );
     for round in 1..=3 {
-        assert_eq!((world.task(task).fixups, world.status(task)), (round, TaskStatus::Unassigned));
+        assert_eq!(
+            (world.task(task).fixups, world.status(task)),
+            (round, TaskStatus::Unassigned)
+        );
         let grant = world.take_task("ada");
         world.finish(&grant);
-        let verdict = regatta_core::attempt::WorkVerdict::Failed { reason: "it still has marks".into() };
+        let verdict = regatta_core::attempt::WorkVerdict::Failed {
+            reason: "it still has marks".into(),
+        };
         assert_eq!(world.report_verdict(&grant, verdict), None);
     }
-    assert_eq!((world.status(task), world.wait_kinds(task)), (TaskStatus::NeedsHuman, vec![WaitKind::Conflict]));
+    assert_eq!(
+        (world.status(task), world.wait_kinds(task)),
+        (TaskStatus::NeedsHuman, vec![WaitKind::Conflict])
+    );
     assert!(world.task(task).submission.is_some() && world.task(task).failures == 0);
 }
 
@@ -342,19 +522,48 @@ fn q6_a_side_dropped_by_ownership_becomes_a_task() {
         dropped: Some(dropped),
         ..regatta_core::landing::CarriedLanding::new(landings[0], commit(8))
     }];
-    world.report_trial(landings[0], TrialOutcome::Passed { old: commit(4), new: commit(8), carries });
+    world.report_trial(
+        landings[0],
+        TrialOutcome::Passed {
+            old: commit(4),
+            new: commit(8),
+            carries,
+        },
+    );
     assert_eq!(world.board.tasks.len(), 1);
     world.report_move(landings[0], MoveOutcome::Moved);
-    let made = world.board.tasks.values().next().expect("a follow-up").clone();
-    assert_eq!(made.files.iter().map(ToString::to_string).collect::<Vec<_>>(), ["src/0.rs"]);
-    assert!(made.description.contains("refs/regatta/dropped/x") && made.description.contains("T1"), "{made:?}");
+    let made = world
+        .board
+        .tasks
+        .values()
+        .next()
+        .expect("a follow-up")
+        .clone();
+    assert_eq!(
+        made.files
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        ["src/0.rs"]
+    );
+    assert!(
+        made.description.contains("refs/regatta/dropped/x") && made.description.contains("T1"),
+        "{made:?}"
+    );
 }
 
 /// Q9: a failing landing delays the others by its own trial and no more.
 #[test]
 fn q9_a_failing_landing_lets_the_others_go_first() {
     let (mut world, landings) = queued_world(&[2, 2]);
-    world.report_trial(landings[0], TrialOutcome::Failed { reason: "a test failed".into(), output: None, settled: vec![] });
+    world.report_trial(
+        landings[0],
+        TrialOutcome::Failed {
+            reason: "a test failed".into(),
+            output: None,
+            settled: vec![],
+        },
+    );
     assert_eq!(landing_states(&world, &landings), ["queued", "trying"]);
     assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Queue]);
     world.move_and_land(landings[1]);
@@ -363,7 +572,14 @@ fn q9_a_failing_landing_lets_the_others_go_first() {
         ["trying", "gone"],
         "a first failure is tried again because it may be a flake"
     );
-    world.report_trial(landings[0], TrialOutcome::Failed { reason: "a test failed".into(), output: None, settled: vec![] });
+    world.report_trial(
+        landings[0],
+        TrialOutcome::Failed {
+            reason: "a test failed".into(),
+            output: None,
+            settled: vec![],
+        },
+    );
     assert_eq!(landing_states(&world, &landings), ["gone", "gone"]);
     assert_eq!(world.status(TaskId(1)), TaskStatus::Unassigned);
 }
@@ -375,12 +591,26 @@ fn work_that_needs_a_person_can_be_landed_by_a_person() {
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
     let held = world.hold_claim("eve", &["file://shop/src/a.rs"]);
-    assert_eq!(world.ask_refused("ann", Command::Land { task, first: false }).code(), "claim_held");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Land { task, first: false })
+            .code(),
+        "claim_held"
+    );
     assert_eq!(world.status(task), TaskStatus::NeedsHuman);
     world.release("eve", held);
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
-    assert_eq!((place.position, world.landing_state(place.landing)), (1, "trying"));
-    assert_eq!(world.owner_of("file://shop/src/a.rs"), Some(ClaimOwner::Landing(place.landing)));
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (place.position, world.landing_state(place.landing)),
+        (1, "trying")
+    );
+    assert_eq!(
+        world.owner_of("file://shop/src/a.rs"),
+        Some(ClaimOwner::Landing(place.landing))
+    );
     world.move_and_land(place.landing);
     assert_eq!(world.status(task), TaskStatus::Completed);
 }
@@ -389,10 +619,31 @@ fn work_that_needs_a_person_can_be_landed_by_a_person() {
 fn only_finished_work_can_be_landed() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
-    assert_eq!(world.ask_refused("ann", Command::Land { task, first: false }).code(), "nothing_to_land");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Land { task, first: false })
+            .code(),
+        "nothing_to_land"
+    );
     world.take_task("ada");
-    assert_eq!(world.ask_refused("ann", Command::Land { task, first: false }).code(), "nothing_to_land");
-    assert_eq!(world.ask_refused("ann", Command::Land { task: TaskId(9), first: false }).code(), "no_such_task");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Land { task, first: false })
+            .code(),
+        "nothing_to_land"
+    );
+    assert_eq!(
+        world
+            .ask_refused(
+                "ann",
+                Command::Land {
+                    task: TaskId(9),
+                    first: false
+                }
+            )
+            .code(),
+        "no_such_task"
+    );
 }
 
 /// L6: a report that is late, early or about an unknown landing changes nothing.
@@ -401,9 +652,17 @@ fn l6_stale_reports_change_nothing() {
     let (mut world, landings) = queued_world(&[2, 2]);
     let tried = |landing| Command::ReportTrial {
         landing,
-        outcome: TrialOutcome::Passed { old: commit(1), new: commit(2), carries: vec![] },
+        outcome: TrialOutcome::Passed {
+            old: commit(1),
+            new: commit(2),
+            carries: vec![],
+        },
     };
-    let moved = |landing, fence| Command::ReportTrunkMove { landing, fence, outcome: MoveOutcome::Moved };
+    let moved = |landing, fence| Command::ReportTrunkMove {
+        landing,
+        fence,
+        outcome: MoveOutcome::Moved,
+    };
     world.ask_refused("regatta", tried(landings[1]));
     world.ask_refused("regatta", tried(LandingId(99)));
     world.ask_refused("regatta", moved(landings[0], 1));
@@ -425,25 +684,48 @@ fn a_cancelled_task_is_withdrawn() {
     let (mut world, landings) = queued_world(&[2, 2, 2]);
     world.cancel(TaskId(2));
     world.cancel(TaskId(1));
-    assert_eq!(landing_states(&world, &landings), ["gone", "gone", "trying"]);
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["gone", "gone", "trying"]
+    );
     let held = world.hold_claim("eve", &[TRUNK]);
     world.pass_trial(landings[2]);
     world.release("eve", held);
-    let refusal = world.ask_refused("ann", Command::CancelTask { task: TaskId(3), reason: "late".into() });
+    let refusal = world.ask_refused(
+        "ann",
+        Command::CancelTask {
+            task: TaskId(3),
+            reason: "late".into(),
+        },
+    );
     assert_eq!(refusal.code(), "in_use");
     world.report_move(landings[2], MoveOutcome::Moved);
-    assert_eq!([1, 2, 3].map(|it| world.status(TaskId(it))), [TaskStatus::Cancelled, TaskStatus::Cancelled, TaskStatus::Completed]);
+    assert_eq!(
+        [1, 2, 3].map(|it| world.status(TaskId(it))),
+        [
+            TaskStatus::Cancelled,
+            TaskStatus::Cancelled,
+            TaskStatus::Completed
+        ]
+    );
 }
 
-/// A `coord:pass_trial` message names branch, task, subject and files. A `coord:conflict` message says
-/// why a landing left the queue.
+/// A `coord:pass_trial` message names branch, task, subject and files. A `coord:conflict` message
+/// says why a landing left the queue.
 #[test]
 fn landings_and_conflicts_post_a_message() {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
     world.add_task("Word list!", &["src/words.rs"]);
     let grant = world.take_task("ada");
     let landing = world.submit(&grant);
-    world.report_trial(landing, TrialOutcome::Conflict { landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["src/words.rs".into()],
+            kinds: vec![],
+        },
+    );
     let grant = world.take_task("ada");
     world.finish_and_land(&grant);
     let said: Vec<(String, String, String)> = world
@@ -453,11 +735,25 @@ fn landings_and_conflicts_post_a_message() {
             Event::MessagePosted(it) => Some(it.message()),
             _ => None,
         })
-        .map(|it| (it.channel.to_string(), it.labels[0].to_string(), it.text.clone()))
+        .map(|it| {
+            (
+                it.channel.to_string(),
+                it.labels[0].to_string(),
+                it.text.clone(),
+            )
+        })
         .collect();
     let expected = [
-        ("shop", "coord:conflict", "T1 is out of the queue: it conflicts with work that landed since in src/words.rs"),
-        ("shop", "coord:merge", "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000"),
+        (
+            "shop",
+            "coord:conflict",
+            "T1 is out of the queue: it conflicts with work that landed since in src/words.rs",
+        ),
+        (
+            "shop",
+            "coord:merge",
+            "Merged regatta/T1-word-list (T1): Word list! [src/words.rs] as 0000000000",
+        ),
     ];
     let expected = expected.map(|it| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned()));
     assert_eq!(said, expected);
@@ -469,9 +765,19 @@ fn l8_the_fence_of_a_landing_cannot_be_released_by_hand() {
     let (mut world, landings) = queued_world(&[2]);
     world.pass_trial(landings[0]);
     let token = world.fence_of(landings[0]);
-    let held = world.leases.iter().find(|it| it.token == token).copied().unwrap();
+    let held = world
+        .leases
+        .iter()
+        .find(|it| it.token == token)
+        .copied()
+        .unwrap();
     let HeldClaim { claim, token } = held;
-    assert_eq!(world.ask_refused("eve", Command::Release { claim, token }).code(), "in_use");
+    assert_eq!(
+        world
+            .ask_refused("eve", Command::Release { claim, token })
+            .code(),
+        "in_use"
+    );
 }
 
 fn task_in_review(world: &mut World, files: &[&str]) -> TaskId {
@@ -479,8 +785,16 @@ fn task_in_review(world: &mut World, files: &[&str]) -> TaskId {
     let grant = world.take_task("ada");
     world.finish(&grant);
     let changed = files.iter().map(ToString::to_string).collect();
-    let verdict = regatta_core::attempt::WorkVerdict::Passed { commit: commit(5), base: commit(4), changed };
-    assert_eq!(world.report_verdict(&grant, verdict), None, "work that needs a review is queued");
+    let verdict = regatta_core::attempt::WorkVerdict::Passed {
+        commit: commit(5),
+        base: commit(4),
+        changed,
+    };
+    assert_eq!(
+        world.report_verdict(&grant, verdict),
+        None,
+        "work that needs a review is queued"
+    );
     task
 }
 
@@ -488,18 +802,37 @@ fn task_in_review(world: &mut World, files: &[&str]) -> TaskId {
 /// never with an agent's.
 #[test]
 fn changes_of_protected_paths_need_a_persons_approval() {
-    for path in ["regatta.toml", ".github/workflows/ci.yml", "docs/.gitattributes", ".husky/pre-commit"] {
+    for path in [
+        "regatta.toml",
+        ".github/workflows/ci.yml",
+        "docs/.gitattributes",
+        ".husky/pre-commit",
+    ] {
         let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
         let task = task_in_review(&mut world, &[path]);
-        assert_eq!((world.status(task), world.wait_kinds(task)), (TaskStatus::InReview, vec![WaitKind::Review]));
+        assert_eq!(
+            (world.status(task), world.wait_kinds(task)),
+            (TaskStatus::InReview, vec![WaitKind::Review])
+        );
         assert_eq!(
             world.owner_of(&format!("file://shop/{path}")),
             None,
             "the files of work in review are still claimed"
         );
-        assert_eq!(world.ask_refused("eve", Command::Land { task, first: false }).code(), "person_needed");
-        let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false }) else { panic!() };
-        assert_eq!(world.board.landings[&place.landing].approved.as_deref(), Some("person:ann"));
+        assert_eq!(
+            world
+                .ask_refused("eve", Command::Land { task, first: false })
+                .code(),
+            "person_needed"
+        );
+        let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
+        else {
+            panic!()
+        };
+        assert_eq!(
+            world.board.landings[&place.landing].approved.as_deref(),
+            Some("person:ann")
+        );
         world.move_and_land(place.landing);
         assert_eq!(world.status(task), TaskStatus::Completed);
     }
@@ -516,8 +849,18 @@ fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
         (ask.settings.landing.review, ask.settings.landing.reviewer) = (review, Some(agent("eve")));
         world.ask("ann", Command::AddProject(ask));
         let task = task_in_review(&mut world, &["src/a.rs"]);
-        assert_eq!(world.ask_refused("ada", Command::Land { task, first: false }).code(), "person_needed");
-        assert_eq!(world.try_ask("eve", Command::Land { task, first: false }).is_ok(), eve_may);
+        assert_eq!(
+            world
+                .ask_refused("ada", Command::Land { task, first: false })
+                .code(),
+            "person_needed"
+        );
+        assert_eq!(
+            world
+                .try_ask("eve", Command::Land { task, first: false })
+                .is_ok(),
+            eve_may
+        );
     }
 }
 
@@ -526,19 +869,39 @@ fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
 #[test]
 fn revised_work_goes_back_with_the_persons_text() {
     let (mut world, landings) = queued_world(&[2, 2]);
-    world.ask("ann", Command::Revise { task: TaskId(1), text: "shorter, please".into() });
-    assert_eq!((landing_states(&world, &landings), world.status(TaskId(1))), (vec!["gone", "trying"], TaskStatus::Unassigned));
+    world.ask(
+        "ann",
+        Command::Revise {
+            task: TaskId(1),
+            text: "shorter, please".into(),
+        },
+    );
+    assert_eq!(
+        (landing_states(&world, &landings), world.status(TaskId(1))),
+        (vec!["gone", "trying"], TaskStatus::Unassigned)
+    );
     let task = world.task(TaskId(1));
     assert_eq!((task.failures, task.notes.len()), (0, 1));
     let looked_at = task.submission.as_ref().map(|it| it.commit.clone());
-    assert!(looked_at.is_some() && task.reviewed == looked_at, "the reviewed commit is not the one that was sent back");
+    assert!(
+        looked_at.is_some() && task.reviewed == looked_at,
+        "the reviewed commit is not the one that was sent back"
+    );
     assert!(
         task.notes[0].starts_with("shorter, please") && task.notes[0].contains("git cherry-pick"),
         "{:?}",
         task.notes
     );
     assert_eq!(
-        world.ask_refused("ann", Command::Revise { task: TaskId(1), text: "again".into() }).code(),
+        world
+            .ask_refused(
+                "ann",
+                Command::Revise {
+                    task: TaskId(1),
+                    text: "again".into()
+                }
+            )
+            .code(),
         "nothing_to_land"
     );
 }
@@ -549,25 +912,46 @@ fn an_undo_lands_like_other_work_and_can_be_undone() {
     let (mut world, landings) = queued_world(&[2]);
     world.move_and_land(landings[0]);
     let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() }) else { panic!() };
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() })
+    else {
+        panic!()
+    };
     let landing = world.board.landings[&place.landing].clone();
     assert!(landing.reverts);
     assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
-    assert_eq!(world.owner_of("file://shop/src/0.rs"), Some(ClaimOwner::Landing(place.landing)));
+    assert_eq!(
+        world.owner_of("file://shop/src/0.rs"),
+        Some(ClaimOwner::Landing(place.landing))
+    );
     let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!((again.code(), again.message()), ("taken_back", "T2 is already undoing T1".into()));
+    assert_eq!(
+        (again.code(), again.message()),
+        ("taken_back", "T2 is already undoing T1".into())
+    );
     world.move_and_land(place.landing);
     assert_eq!(world.status(place.task), TaskStatus::Completed);
     let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!((again.code(), again.message()), ("taken_back", "T1 landed, and T2 undid it".into()));
+    assert_eq!(
+        (again.code(), again.message()),
+        ("taken_back", "T1 landed, and T2 undid it".into())
+    );
     // The undo can be undone. The first work is then on the trunk again and can be undone again.
     let undoing = Box::new(world.stored_task(place.task));
-    let CommandOutcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else { panic!() };
+    let CommandOutcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else {
+        panic!()
+    };
     world.move_and_land(back.landing);
-    let CommandOutcome::Queued(_) = world.ask("ann", Command::Undo { done }) else { panic!() };
+    let CommandOutcome::Queued(_) = world.ask("ann", Command::Undo { done }) else {
+        panic!()
+    };
     let open = world.add_task("open", &["b"]);
     let open = Box::new(world.task(open).clone());
-    assert_eq!(world.ask_refused("ann", Command::Undo { done: open }).code(), "nothing_to_undo");
+    assert_eq!(
+        world
+            .ask_refused("ann", Command::Undo { done: open })
+            .code(),
+        "nothing_to_undo"
+    );
 }
 
 /// A person takes over a conflict that the fix-ups did not resolve. The person's attempt gets the
@@ -578,14 +962,27 @@ fn a_person_takes_over_a_conflict() {
     let task = world.add_task("words", &["src/**"]);
     world.conflict_until_a_person_is_needed();
     assert_eq!(world.status(task), TaskStatus::NeedsHuman);
-    let poll = PollRequest { task: Some(task), by_hand: true, ..crate::world::poll_of("ada") };
-    let CommandOutcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else { panic!() };
+    let poll = PollRequest {
+        task: Some(task),
+        by_hand: true,
+        ..crate::world::poll_of("ada")
+    };
+    let CommandOutcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else {
+        panic!()
+    };
     let attempt = &world.board.attempts[&grant.attempt];
     assert!(attempt.by_hand && !attempt.supervised, "{attempt:?}");
-    let fixup = world.task(task).fixup.clone().expect("the taken-over task has no conflict to resolve");
+    let fixup = world
+        .task(task)
+        .fixup
+        .clone()
+        .expect("the taken-over task has no conflict to resolve");
     assert_eq!(fixup.paths, ["src/words.rs"]);
     world.restart();
-    assert_eq!(world.ask_refused("ann", Command::Poll(poll)).code(), "illegal_transition");
+    assert_eq!(
+        world.ask_refused("ann", Command::Poll(poll)).code(),
+        "illegal_transition"
+    );
     let landing = world.submit(&grant);
     world.move_and_land(landing);
     assert_eq!(world.status(task), TaskStatus::Completed);
@@ -597,12 +994,33 @@ fn an_undo_that_conflicts_is_not_taken_over() {
     let (mut world, landings) = queued_world(&[2]);
     world.move_and_land(landings[0]);
     let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done }) else { panic!() };
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done }) else {
+        panic!()
+    };
     let paths = vec!["src/0.rs".into()];
-    world.report_trial(place.landing, TrialOutcome::Conflict { landing: place.landing, paths, kinds: vec![] });
-    assert_eq!(world.status(place.task), TaskStatus::NeedsHuman, "{:?}", world.task(place.task));
-    let poll = PollRequest { task: Some(place.task), by_hand: true, ..crate::world::poll_of("ada") };
-    assert_eq!(world.ask_refused("ann", Command::Poll(poll)).code(), "illegal_transition");
+    world.report_trial(
+        place.landing,
+        TrialOutcome::Conflict {
+            landing: place.landing,
+            paths,
+            kinds: vec![],
+        },
+    );
+    assert_eq!(
+        world.status(place.task),
+        TaskStatus::NeedsHuman,
+        "{:?}",
+        world.task(place.task)
+    );
+    let poll = PollRequest {
+        task: Some(place.task),
+        by_hand: true,
+        ..crate::world::poll_of("ada")
+    };
+    assert_eq!(
+        world.ask_refused("ann", Command::Poll(poll)).code(),
+        "illegal_transition"
+    );
     assert_eq!(world.status(place.task), TaskStatus::NeedsHuman);
 }
 
@@ -610,11 +1028,22 @@ fn an_undo_that_conflicts_is_not_taken_over() {
 #[test]
 fn a_held_queue_starts_no_trial_and_moves_nothing() {
     let (mut world, landings) = queued_world(&[2, 2]);
-    world.ask("ann", Command::HoldQueue { project: crate::world::shop(), reason: "a release".into() });
+    world.ask(
+        "ann",
+        Command::HoldQueue {
+            project: crate::world::shop(),
+            reason: "a release".into(),
+        },
+    );
     world.pass_trial(landings[0]);
     assert_eq!(landing_states(&world, &landings), ["validated", "queued"]);
     assert_eq!(world.wait_kinds(TaskId(2)), [WaitKind::Policy]);
-    world.ask("ann", Command::ReleaseQueue { project: crate::world::shop() });
+    world.ask(
+        "ann",
+        Command::ReleaseQueue {
+            project: crate::world::shop(),
+        },
+    );
     assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
     world.report_move(landings[0], MoveOutcome::Moved);
     world.move_and_land(landings[1]);
@@ -624,9 +1053,18 @@ fn a_held_queue_starts_no_trial_and_moves_nothing() {
 #[test]
 fn q10_a_landing_put_first_goes_before_all_waiting_landings() {
     let (mut world, landings) = queued_world(&[0, 0, 2]);
-    world.ask("ann", Command::Land { task: TaskId(3), first: true });
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(3),
+            first: true,
+        },
+    );
     world.move_and_land(landings[0]);
-    assert_eq!(landing_states(&world, &landings), ["gone", "queued", "trying"]);
+    assert_eq!(
+        landing_states(&world, &landings),
+        ["gone", "queued", "trying"]
+    );
 }
 
 /// L6, L8: the holder of a trunk claim can lend it to one landing. The claim's token is then the
@@ -636,26 +1074,62 @@ fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
     use regatta_core::landing::LentTrunkClaim;
     let (mut world, landings) = queued_world(&[2, 2]);
     let HeldClaim { claim, token } = world.hold_claim("eve", &[TRUNK]);
-    let land = |token| Command::LandWithLentClaim { task: TaskId(1), lent_claim: LentTrunkClaim { claim, token } };
+    let land = |token| Command::LandWithLentClaim {
+        task: TaskId(1),
+        lent_claim: LentTrunkClaim { claim, token },
+    };
     world.pass_trial(landings[0]);
     assert_eq!(world.landing_state(landings[0]), "validated");
-    assert_eq!(world.ask_refused("ann", land(token + 1)).code(), "stale_token");
+    assert_eq!(
+        world.ask_refused("ann", land(token + 1)).code(),
+        "stale_token"
+    );
     let other = world.hold_claim("eve", &["port://1"]);
-    let wrong = Command::LandWithLentClaim { task: TaskId(1), lent_claim: LentTrunkClaim { claim: other.claim, token: other.token } };
-    assert_eq!(world.ask_refused("ann", wrong).code(), "invalid", "a claim on something else is accepted as the fence");
+    let wrong = Command::LandWithLentClaim {
+        task: TaskId(1),
+        lent_claim: LentTrunkClaim {
+            claim: other.claim,
+            token: other.token,
+        },
+    };
+    assert_eq!(
+        world.ask_refused("ann", wrong).code(),
+        "invalid",
+        "a claim on something else is accepted as the fence"
+    );
     assert_eq!(world.landing_state(landings[0]), "validated");
     world.ask("ann", land(token));
-    assert_eq!((world.landing_state(landings[0]), world.fence_of(landings[0])), ("moving", token));
+    assert_eq!(
+        (
+            world.landing_state(landings[0]),
+            world.fence_of(landings[0])
+        ),
+        ("moving", token)
+    );
     world.report_move(landings[0], MoveOutcome::Moved);
     assert_eq!(world.status(TaskId(1)), TaskStatus::Completed);
-    assert!(world.board.claims.contains_key(&claim), "the lent claim ended with the landing");
+    assert!(
+        world.board.claims.contains_key(&claim),
+        "the lent claim ended with the landing"
+    );
     world.pass_trial(landings[1]);
-    assert_eq!(world.landing_state(landings[1]), "validated", "the claim was lent to the first landing only");
-    let lend = Command::LandWithLentClaim { task: TaskId(2), lent_claim: LentTrunkClaim { claim, token } };
+    assert_eq!(
+        world.landing_state(landings[1]),
+        "validated",
+        "the claim was lent to the first landing only"
+    );
+    let lend = Command::LandWithLentClaim {
+        task: TaskId(2),
+        lent_claim: LentTrunkClaim { claim, token },
+    };
     world.ask("ann", lend.clone());
     assert_eq!(world.landing_state(landings[1]), "moving");
     world.release("eve", HeldClaim { claim, token });
-    assert_eq!(world.landing_state(landings[1]), "trying", "the move is not given up when its fence ends");
+    assert_eq!(
+        world.landing_state(landings[1]),
+        "trying",
+        "the move is not given up when its fence ends"
+    );
     assert_eq!(world.ask_refused("ann", lend).code(), "claim_ended");
 }
 
@@ -669,10 +1143,19 @@ fn max_hold_bounds_a_trunk_held_by_hand() {
     let held = world.hold_claim("eve", &[TRUNK]);
     for _ in 0..4 {
         world.advance(11 * SECOND_MS);
-        world.ask("eve", Command::Renew { claim: held.claim, token: held.token });
+        world.ask(
+            "eve",
+            Command::Renew {
+                claim: held.claim,
+                token: held.token,
+            },
+        );
     }
     world.advance(SECOND_MS);
-    assert!(!world.board.claims.contains_key(&held.claim), "renewing extends the hold beyond the limit");
+    assert!(
+        !world.board.claims.contains_key(&held.claim),
+        "renewing extends the hold beyond the limit"
+    );
 }
 
 /// A wait for the trunk ends at the project's `merge_timeout`, even if a longer wait was requested,
@@ -689,13 +1172,20 @@ fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
     world.advance(29 * SECOND_MS);
     assert!(world.board.waits.contains_key(&wait));
     world.advance(2 * SECOND_MS);
-    assert!(!world.board.waits.contains_key(&wait), "the wait did not end");
+    assert!(
+        !world.board.waits.contains_key(&wait),
+        "the wait did not end"
+    );
     assert_eq!(world.count("message.posted"), told + 1);
     let last = world.log.iter().rev().find_map(|it| match &it.event {
         Event::MessagePosted(it) => Some(it.message().labels[0].to_string()),
         _ => None,
     });
-    assert_eq!(last.as_deref(), Some("coord:wait"), "the message has the wrong label");
+    assert_eq!(
+        last.as_deref(),
+        Some("coord:wait"),
+        "the message has the wrong label"
+    );
 }
 
 /// The usual duration of a landing is the median of those that landed.
@@ -707,9 +1197,16 @@ fn the_usual_duration_of_a_landing_is_the_median() {
     let landing = world.submit(&grant);
     let landing = Landing::clone(&world.board.landings[&landing]);
     let open = Task::clone(world.task(id));
-    let took = |ms: u64| Task { landed: Some(commit(1)), updated_unix_ms: landing.queued_unix_ms + ms, ..open.clone() };
+    let took = |ms: u64| Task {
+        landed: Some(commit(1)),
+        updated_unix_ms: landing.queued_unix_ms + ms,
+        ..open.clone()
+    };
     let tasks = [took(900_000), took(1_200), took(1_900)];
-    assert_eq!(median_time_ms(tasks.iter().map(|it| (&landing, Some(it)))), Some(1_900));
+    assert_eq!(
+        median_time_ms(tasks.iter().map(|it| (&landing, Some(it)))),
+        Some(1_900)
+    );
     assert_eq!(
         median_time_ms([(&landing, Some(&open)), (&landing, None)].into_iter()),
         None,
@@ -726,18 +1223,35 @@ fn a_change_of_the_checkout_retries_the_held_landing() {
     let grant = world.take_task("ada");
     let id = world.submit(&grant);
     world.pass_trial(id);
-    world.report_move(id, MoveOutcome::Dirty { paths: vec!["src/0.rs".into()] });
+    world.report_move(
+        id,
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
     assert!(world.board.landings[&id].held.is_some());
     world.ask("regatta", Command::ReportCheckout { landing: id });
     assert!(world.board.landings[&id].held.is_none());
     assert_eq!(world.landing_state(id), "trying");
     let before = world.board.revision;
     world.ask("regatta", Command::ReportCheckout { landing: id });
-    world.ask("regatta", Command::ReportCheckout { landing: LandingId(99) });
+    world.ask(
+        "regatta",
+        Command::ReportCheckout {
+            landing: LandingId(99),
+        },
+    );
     assert_eq!(world.board.revision, before);
 
     // A landing that a person stopped stays stopped.
-    world.ask("ann", Command::StopTask { task: grant.task, reason: "stopped by ann".into(), pause: true });
+    world.ask(
+        "ann",
+        Command::StopTask {
+            task: grant.task,
+            reason: "stopped by ann".into(),
+            pause: true,
+        },
+    );
     world.ask("regatta", Command::ReportCheckout { landing: id });
     assert!(world.board.landings[&id].held.is_some());
 }
@@ -753,26 +1267,59 @@ fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
         }
         let (first, second) = (world.take_task("ada"), world.take_task("ada"));
         let (stopped, other) = (world.submit(&first), world.submit(&second));
-        assert_eq!((world.landing_state(stopped), world.landing_state(other)), ("trying", "queued"));
-        world.ask("ann", Command::StopTask { task: first.task, reason: "stopped by ann".into(), pause: true });
+        assert_eq!(
+            (world.landing_state(stopped), world.landing_state(other)),
+            ("trying", "queued")
+        );
+        world.ask(
+            "ann",
+            Command::StopTask {
+                task: first.task,
+                reason: "stopped by ann".into(),
+                pause: true,
+            },
+        );
         world.ask(
             "regatta",
-            Command::ReportTrial { landing: stopped, outcome: TrialOutcome::Held { landing: None, reason: "broken off".into() } },
+            Command::ReportTrial {
+                landing: stopped,
+                outcome: TrialOutcome::Held {
+                    landing: None,
+                    reason: "broken off".into(),
+                },
+            },
         );
         let kept = &world.board.landings[&stopped];
         assert!(
-            kept.held.as_ref().is_some_and(|it| it.contains("regatta land T1")) && kept.retry_fleet_ms.is_none(),
+            kept.held
+                .as_ref()
+                .is_some_and(|it| it.contains("regatta land T1"))
+                && kept.retry_fleet_ms.is_none(),
             "{kept:?}"
         );
-        assert_eq!((world.landing_state(stopped), world.landing_state(other)), ("queued", "trying"), "the other landing waits");
+        assert_eq!(
+            (world.landing_state(stopped), world.landing_state(other)),
+            ("queued", "trying"),
+            "the other landing waits"
+        );
         world.advance_without_tick(60 * MINUTE_MS);
         world.ask("regatta", Command::Tick);
-        assert_eq!(world.landing_state(stopped), "queued", "the stopped landing started again by itself");
+        assert_eq!(
+            world.landing_state(stopped),
+            "queued",
+            "the stopped landing started again by itself"
+        );
         world.move_and_land(other);
         assert_eq!(world.landing_state(stopped), "queued");
         match asks {
             "resume" => world.ask("ann", Command::ResumeTask { task: first.task }),
-            _ => world.ask("ann", Command::Land { task: first.task, first: false }),
+            _ => world.ask(
+                "ann",
+                Command::Land {
+                    task: first.task,
+                    first: false,
+                },
+            ),
         };
         assert_eq!(world.landing_state(stopped), "trying", "{asks}");
     }

@@ -5,10 +5,16 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use regatta_core::ids::MemberName;
-use regatta_core::lane::{self, LaneKind, LaneSettings, LeadableTeams, TeamMix, RosterProblem, LanePlan, LaneRule, StoreScope, PlannedMember};
+use regatta_core::lane::{
+    self, LaneKind, LanePlan, LaneRule, LaneSettings, LeadableTeams, PlannedMember, RosterProblem,
+    StoreScope, TeamMix,
+};
 
 fn planned_member(name: &str, provider: &str) -> PlannedMember {
-    PlannedMember { name: MemberName::new(name).unwrap(), provider: provider.to_owned() }
+    PlannedMember {
+        name: MemberName::new(name).unwrap(),
+        provider: provider.to_owned(),
+    }
 }
 
 /// Reads a roster: `codex: codex opencode` is a lead and the members a and b, and `x=codex` gives a
@@ -19,7 +25,10 @@ fn roster(text: &str) -> (PlannedMember, Vec<PlannedMember>) {
         Some((name, provider)) => planned_member(name, provider),
         None => planned_member(&char::from(b'a' + nth as u8).to_string(), it),
     };
-    (planned_member("lead", lead), members.split_whitespace().enumerate().map(named).collect())
+    (
+        planned_member("lead", lead),
+        members.split_whitespace().enumerate().map(named).collect(),
+    )
 }
 
 /// Returns a plan as text such as `mixed lead a | opencode:b`, or the objections to the roster.
@@ -31,7 +40,9 @@ fn format_plan(planned: Result<LanePlan, Vec<RosterProblem>>) -> String {
                 RosterProblem::SameName(name) => format!("same {name}"),
                 RosterProblem::TooMany(count) => format!("many {count}"),
                 RosterProblem::NoProvider(name) => format!("nothing {name}"),
-                RosterProblem::CannotLead { provider, other, .. } => format!("{provider} leads {other}"),
+                RosterProblem::CannotLead {
+                    provider, other, ..
+                } => format!("{provider} leads {other}"),
                 RosterProblem::SharedStore { provider, members } => {
                     let names: Vec<&str> = members.iter().map(MemberName::as_str).collect();
                     format!("one {provider} {}", names.join(","))
@@ -63,16 +74,34 @@ fn parse_policy(text: &str) -> LaneSettings {
     let rule = |lane, leads, store| LaneRule { lane, leads, store };
     let named: &[(&str, LaneRule)] = match text {
         "" => &[],
-        "team" => &[("opencode", rule(LaneKind::Secondary, LeadableTeams::Pure, StoreScope::Team))],
-        "able" => &[("opencode", rule(LaneKind::Secondary, LeadableTeams::Any, StoreScope::Lane))],
-        "able team" => &[("opencode", rule(LaneKind::Secondary, LeadableTeams::Any, StoreScope::Team))],
+        "team" => &[(
+            "opencode",
+            rule(LaneKind::Secondary, LeadableTeams::Pure, StoreScope::Team),
+        )],
+        "able" => &[(
+            "opencode",
+            rule(LaneKind::Secondary, LeadableTeams::Any, StoreScope::Lane),
+        )],
+        "able team" => &[(
+            "opencode",
+            rule(LaneKind::Secondary, LeadableTeams::Any, StoreScope::Team),
+        )],
         "opencode first" => &[("opencode", LaneRule::PRIMARY)],
         "codex aside" => &[("codex", LaneRule::SECONDARY)],
-        "codex led" => &[("codex", rule(LaneKind::Primary, LeadableTeams::Pure, StoreScope::Lane))],
+        "codex led" => &[(
+            "codex",
+            rule(LaneKind::Primary, LeadableTeams::Pure, StoreScope::Lane),
+        )],
         "goose first" => &[("goose", LaneRule::PRIMARY)],
         other => panic!("no policy {other}"),
     };
-    LaneSettings { policy: named.iter().map(|(name, rule)| ((*name).to_owned(), *rule)).collect(), ..LaneSettings::default() }
+    LaneSettings {
+        policy: named
+            .iter()
+            .map(|(name, rule)| ((*name).to_owned(), *rule))
+            .collect(),
+        ..LaneSettings::default()
+    }
 }
 
 /// Policy, roster and expected lanes.
@@ -90,7 +119,11 @@ const EXPECTED_PLANS: &[(&str, &str, &str)] = &[
     ("", "codex: codex codex", "primary lead a b"),
     ("", "gemini: gemini gemini gemini", "primary lead a b c"),
     ("", "opencode: opencode", "pure lead a"),
-    ("", "opencode: opencode opencode opencode", "pure lead a b c"),
+    (
+        "",
+        "opencode: opencode opencode opencode",
+        "pure lead a b c",
+    ),
     ("team", "opencode: opencode opencode", "pure lead a b"),
     ("", "goose: goose goose", "pure lead a b"),
     // Several providers that the primary lane can launch. A different provider alone needs no
@@ -101,7 +134,11 @@ const EXPECTED_PLANS: &[(&str, &str, &str)] = &[
     ("", "codex: gemini", "primary lead a"),
     ("", "gemini: anthropic", "primary lead a"),
     ("", "gemini: codex", "primary lead a"),
-    ("", "anthropic: codex gemini anthropic", "primary lead a b c"),
+    (
+        "",
+        "anthropic: codex gemini anthropic",
+        "primary lead a b c",
+    ),
     ("", "gemini: anthropic codex scripted", "primary lead a b c"),
     // Each lead with one OpenCode member.
     ("", "anthropic: opencode", "mixed lead | opencode:a"),
@@ -114,23 +151,63 @@ const EXPECTED_PLANS: &[(&str, &str, &str)] = &[
     // The same with other members, in any order of the roster.
     ("", "codex: codex opencode", "mixed lead a | opencode:b"),
     ("", "codex: opencode codex", "mixed lead b | opencode:a"),
-    ("", "anthropic: codex opencode gemini", "mixed lead a c | opencode:b"),
-    ("", "gemini: tom=opencode alice=codex", "mixed lead alice | opencode:tom"),
-    ("team", "codex: codex codex opencode", "mixed lead a b | opencode:c"),
+    (
+        "",
+        "anthropic: codex opencode gemini",
+        "mixed lead a c | opencode:b",
+    ),
+    (
+        "",
+        "gemini: tom=opencode alice=codex",
+        "mixed lead alice | opencode:tom",
+    ),
+    (
+        "team",
+        "codex: codex codex opencode",
+        "mixed lead a b | opencode:c",
+    ),
     // Several OpenCode members: each has its own lane if each lane has its own store, and they are
     // refused if the team shares one store.
-    ("", "codex: opencode opencode", "mixed lead | opencode:a | opencode:b"),
-    ("", "anthropic: opencode opencode opencode", "mixed lead | opencode:a | opencode:b | opencode:c"),
-    ("", "gemini: opencode codex opencode", "mixed lead b | opencode:a | opencode:c"),
+    (
+        "",
+        "codex: opencode opencode",
+        "mixed lead | opencode:a | opencode:b",
+    ),
+    (
+        "",
+        "anthropic: opencode opencode opencode",
+        "mixed lead | opencode:a | opencode:b | opencode:c",
+    ),
+    (
+        "",
+        "gemini: opencode codex opencode",
+        "mixed lead b | opencode:a | opencode:c",
+    ),
     ("team", "codex: opencode opencode", "no: one opencode a,b"),
-    ("team", "anthropic: opencode codex opencode", "no: one opencode a,c"),
-    ("team", "gemini: opencode opencode opencode", "no: one opencode a,b,c"),
+    (
+        "team",
+        "anthropic: opencode codex opencode",
+        "no: one opencode a,c",
+    ),
+    (
+        "team",
+        "gemini: opencode opencode opencode",
+        "no: one opencode a,b,c",
+    ),
     // A provider without a rule gets a secondary lane.
     ("", "codex: goose", "mixed lead | goose:a"),
     ("", "anthropic: qwen pi", "mixed lead | qwen:a | pi:b"),
-    ("", "codex: goose opencode codex", "mixed lead c | goose:a | opencode:b"),
+    (
+        "",
+        "codex: goose opencode codex",
+        "mixed lead c | goose:a | opencode:b",
+    ),
     ("goose first", "codex: goose", "primary lead a"),
-    ("goose first", "goose: codex opencode", "mixed lead a | opencode:b"),
+    (
+        "goose first",
+        "goose: codex opencode",
+        "mixed lead a | opencode:b",
+    ),
     // A provider that needs its own lane can lead only members of the same provider.
     ("", "opencode: codex", "no: opencode leads a"),
     ("", "opencode: anthropic", "no: opencode leads a"),
@@ -138,21 +215,45 @@ const EXPECTED_PLANS: &[(&str, &str, &str)] = &[
     ("", "opencode: opencode codex", "no: opencode leads b"),
     ("", "opencode: goose", "no: opencode leads a"),
     ("", "goose: codex", "no: goose leads a"),
-    ("team", "opencode: opencode gemini", "no: opencode leads b; one opencode lead,a"),
+    (
+        "team",
+        "opencode: opencode gemini",
+        "no: opencode leads b; one opencode lead,a",
+    ),
     ("codex led", "codex: codex", "primary lead a"),
     ("codex led", "codex: anthropic", "no: codex leads a"),
     // A policy can allow it to lead others. Its members still do not share the primary lane of a
     // mixed team.
     ("able", "opencode: codex", "primary lead a"),
-    ("able", "opencode: opencode codex", "mixed lead b | opencode:a"),
+    (
+        "able",
+        "opencode: opencode codex",
+        "mixed lead b | opencode:a",
+    ),
     ("able", "opencode: opencode opencode", "pure lead a b"),
-    ("able", "opencode: goose anthropic", "mixed lead b | goose:a"),
+    (
+        "able",
+        "opencode: goose anthropic",
+        "mixed lead b | goose:a",
+    ),
     ("able team", "opencode: codex", "primary lead a"),
-    ("able team", "opencode: opencode codex", "no: one opencode lead,a"),
+    (
+        "able team",
+        "opencode: opencode codex",
+        "no: one opencode lead,a",
+    ),
     ("able team", "codex: opencode", "mixed lead | opencode:a"),
     // The policy decides, not the provider's name.
-    ("opencode first", "opencode: codex opencode", "primary lead a b"),
-    ("opencode first", "codex: opencode opencode", "primary lead a b"),
+    (
+        "opencode first",
+        "opencode: codex opencode",
+        "primary lead a b",
+    ),
+    (
+        "opencode first",
+        "codex: opencode opencode",
+        "primary lead a b",
+    ),
     ("codex aside", "anthropic: codex", "mixed lead | codex:a"),
     ("codex aside", "codex: anthropic", "no: codex leads a"),
     ("codex aside", "codex: codex", "pure lead a"),
@@ -162,13 +263,21 @@ const EXPECTED_PLANS: &[(&str, &str, &str)] = &[
     ("", "codex: a=codex a=codex a=opencode", "no: same a"),
     ("", ": codex", "no: nothing lead"),
     ("", "codex: a=", "no: nothing a"),
-    ("team", "codex: a=opencode a=opencode", "no: same a; one opencode a,a"),
+    (
+        "team",
+        "codex: a=opencode a=opencode",
+        "no: same a; one opencode a,a",
+    ),
 ];
 
 /// At least sixty rosters, planned by hand.
 #[test]
 fn the_planner_agrees_with_the_table() {
-    assert!(EXPECTED_PLANS.len() >= 60, "only {} rosters", EXPECTED_PLANS.len());
+    assert!(
+        EXPECTED_PLANS.len() >= 60,
+        "only {} rosters",
+        EXPECTED_PLANS.len()
+    );
     let mut wrong = Vec::new();
     for (rules, text, expected) in EXPECTED_PLANS {
         let (lead, members) = roster(text);
@@ -200,13 +309,23 @@ fn a_refused_roster_gets_a_hint_how_to_change_it() {
     let told = |rules: &str, text: &str| {
         let (lead, members) = roster(text);
         let objections = lane::plan(&lead, &members, &parse_policy(rules)).unwrap_err();
-        objections.iter().map(|it| format!("{it}: {}", it.hint())).collect::<Vec<_>>().join("\n")
+        objections
+            .iter()
+            .map(|it| format!("{it}: {}", it.hint()))
+            .collect::<Vec<_>>()
+            .join("\n")
     };
     let two = told("team", "codex: tom=opencode bob=opencode");
-    assert!(two.contains("at most one opencode member, not 2: tom, bob"), "{two}");
+    assert!(
+        two.contains("at most one opencode member, not 2: tom, bob"),
+        "{two}"
+    );
     assert!(two.contains("store = \"lane\""), "{two}");
     let led = told("", "opencode: alice=codex");
-    assert!(led.contains("opencode cannot lead a mixed team") && led.contains("alice is codex"), "{led}");
+    assert!(
+        led.contains("opencode cannot lead a mixed team") && led.contains("alice is codex"),
+        "{led}"
+    );
     assert!(led.contains("leads = \"any\""), "{led}");
 }
 
@@ -215,39 +334,117 @@ fn a_lane_rule_is_read_from_a_word_or_a_table() {
     let read = |text: &str| serde_json::from_str::<LaneRule>(text).unwrap();
     assert_eq!(read("\"secondary\""), LaneRule::SECONDARY);
     assert_eq!(read("\"primary\""), LaneRule::PRIMARY);
-    assert_eq!(read(r#"{"lane": "secondary", "leads": "any"}"#), LaneRule { leads: LeadableTeams::Any, ..LaneRule::SECONDARY });
-    assert_eq!(read(r#"{"lane": "secondary", "store": "team"}"#), LaneRule { store: StoreScope::Team, ..LaneRule::SECONDARY });
-    let again: LaneRule = serde_json::from_value(serde_json::to_value(LaneRule::SECONDARY).unwrap()).unwrap();
+    assert_eq!(
+        read(r#"{"lane": "secondary", "leads": "any"}"#),
+        LaneRule {
+            leads: LeadableTeams::Any,
+            ..LaneRule::SECONDARY
+        }
+    );
+    assert_eq!(
+        read(r#"{"lane": "secondary", "store": "team"}"#),
+        LaneRule {
+            store: StoreScope::Team,
+            ..LaneRule::SECONDARY
+        }
+    );
+    let again: LaneRule =
+        serde_json::from_value(serde_json::to_value(LaneRule::SECONDARY).unwrap()).unwrap();
     assert_eq!(again, LaneRule::SECONDARY);
-    let error = |text: &str| serde_json::from_str::<LaneRule>(text).unwrap_err().to_string();
+    let error = |text: &str| {
+        serde_json::from_str::<LaneRule>(text)
+            .unwrap_err()
+            .to_string()
+    };
     let misspelt = error(r#"{"lane": "secondary", "stroe": "team"}"#);
-    assert!(misspelt.contains("unknown field `stroe`") && misspelt.contains("`store`"), "{misspelt}");
-    assert!(error("\"third\"").contains("expected `primary` or `secondary`"), "{}", error("\"third\""));
-    assert!(error("3").contains("a table with lane, leads and store"), "{}", error("3"));
+    assert!(
+        misspelt.contains("unknown field `stroe`") && misspelt.contains("`store`"),
+        "{misspelt}"
+    );
+    assert!(
+        error("\"third\"").contains("expected `primary` or `secondary`"),
+        "{}",
+        error("\"third\"")
+    );
+    assert!(
+        error("3").contains("a table with lane, leads and store"),
+        "{}",
+        error("3")
+    );
 }
 
 /// A provider's common names plan as its own name does, in rosters and in policies.
 #[test]
 fn a_provider_is_planned_the_same_under_all_its_names() {
-    for (written, own) in [("claude", "anthropic"), ("Codex", "codex"), ("openai", "codex"), ("Google", "gemini")] {
-        assert_eq!(LaneSettings::default().rule(written), LaneRule::PRIMARY, "{written}");
-        let rule = LaneRule { store: StoreScope::Team, ..LaneRule::SECONDARY };
-        let lanes = LaneSettings { policy: BTreeMap::from([(written.to_owned(), rule)]), ..LaneSettings::default() };
-        assert_eq!(lanes.rule(own), rule, "a rule for {written} applies to {own}");
+    for (written, own) in [
+        ("claude", "anthropic"),
+        ("Codex", "codex"),
+        ("openai", "codex"),
+        ("Google", "gemini"),
+    ] {
+        assert_eq!(
+            LaneSettings::default().rule(written),
+            LaneRule::PRIMARY,
+            "{written}"
+        );
+        let rule = LaneRule {
+            store: StoreScope::Team,
+            ..LaneRule::SECONDARY
+        };
+        let lanes = LaneSettings {
+            policy: BTreeMap::from([(written.to_owned(), rule)]),
+            ..LaneSettings::default()
+        };
+        assert_eq!(
+            lanes.rule(own),
+            rule,
+            "a rule for {written} applies to {own}"
+        );
         let failover = BTreeMap::from([(written.to_owned(), vec!["OpenCode".to_owned()])]);
-        let lanes = LaneSettings { failover, ..LaneSettings::default() };
-        assert_eq!(lanes.failover_of(own).collect::<Vec<_>>(), ["opencode"], "{written}");
+        let lanes = LaneSettings {
+            failover,
+            ..LaneSettings::default()
+        };
+        assert_eq!(
+            lanes.failover_of(own).collect::<Vec<_>>(),
+            ["opencode"],
+            "{written}"
+        );
     }
-    assert_eq!(LaneSettings::default().rule("OpenCode"), LaneRule::SECONDARY);
+    assert_eq!(
+        LaneSettings::default().rule("OpenCode"),
+        LaneRule::SECONDARY
+    );
 }
 
-const PROVIDERS: [&str; 6] = ["anthropic", "codex", "gemini", "opencode", "goose", "scripted"];
+const PROVIDERS: [&str; 6] = [
+    "anthropic",
+    "codex",
+    "gemini",
+    "opencode",
+    "goose",
+    "scripted",
+];
 
 fn rule_strategy() -> impl Strategy<Value = LaneRule> {
-    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(aside, any_team, one_store)| LaneRule {
-        lane: if aside { LaneKind::Secondary } else { LaneKind::Primary },
-        leads: if any_team { LeadableTeams::Any } else { LeadableTeams::Pure },
-        store: if one_store { StoreScope::Team } else { StoreScope::Lane },
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(aside, any_team, one_store)| {
+        LaneRule {
+            lane: if aside {
+                LaneKind::Secondary
+            } else {
+                LaneKind::Primary
+            },
+            leads: if any_team {
+                LeadableTeams::Any
+            } else {
+                LeadableTeams::Pure
+            },
+            store: if one_store {
+                StoreScope::Team
+            } else {
+                StoreScope::Lane
+            },
+        }
     })
 }
 

@@ -3,8 +3,11 @@
 use regatta_core::claim::{ClaimMode as Held, ClaimOwner};
 use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::ids::{MissionId, TaskId};
-use regatta_core::manifest::{OwnershipReason, PlanOwnership, OwnershipTask, OwnershipRules, ownership, with_derived_files, serial_packages};
-use regatta_core::mission::{StartMode, StartMission};
+use regatta_core::manifest::{
+    OwnershipReason, OwnershipRules, OwnershipTask, PlanOwnership, ownership, serial_packages,
+    with_derived_files,
+};
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::project::{self, DerivedFile, RunSettings};
 use regatta_core::schedule::{PollGrant, WaitKind};
 use regatta_core::task::TaskStatus;
@@ -14,7 +17,10 @@ use crate::world::{World, agent, files, passed_verdict, shop, task_to_add};
 /// Returns settings in which the lock file is derived from the workspace's manifests, and a page
 /// from the lock file.
 fn run_settings() -> RunSettings {
-    let derived = |file: &str, from: &[&str]| DerivedFile { file: files(&[file]).remove(0), from: files(from) };
+    let derived = |file: &str, from: &[&str]| DerivedFile {
+        file: files(&[file]).remove(0),
+        from: files(from),
+    };
     RunSettings {
         derived: vec![
             derived("docs/versions.md", &["Cargo.lock"]),
@@ -26,15 +32,26 @@ fn run_settings() -> RunSettings {
 
 fn with_settings(world: &mut World, run: RunSettings) {
     let mut add = world.project("shop", &["make test"]);
-    add.settings = project::ProjectSettings { run, ..project::ProjectSettings::default() };
+    add.settings = project::ProjectSettings {
+        run,
+        ..project::ProjectSettings::default()
+    };
     world.ask("ann", Command::AddProject(add));
 }
 
 fn planned_task(subject: &str, manifest: &[&str], after: &[usize]) -> PlannedTask {
-    PlannedTask { task: task_to_add(subject, manifest), after: after.to_vec(), assign: None }
+    PlannedTask {
+        task: task_to_add(subject, manifest),
+        after: after.to_vec(),
+        assign: None,
+    }
 }
 
-fn start_mission(world: &mut World, ask: impl FnOnce(&mut StartMission), tasks: Vec<PlannedTask>) -> MissionId {
+fn start_mission(
+    world: &mut World,
+    ask: impl FnOnce(&mut StartMission),
+    tasks: Vec<PlannedTask>,
+) -> MissionId {
     let mut mission = StartMission {
         project: shop(),
         title: "goal".into(),
@@ -48,7 +65,14 @@ fn start_mission(world: &mut World, ask: impl FnOnce(&mut StartMission), tasks: 
         budget: Default::default(),
     };
     ask(&mut mission);
-    match world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] }) {
+    match world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks,
+            adopt: vec![],
+        },
+    ) {
         CommandOutcome::Mission { mission, .. } => mission,
         other => panic!("{other:?}"),
     }
@@ -65,7 +89,10 @@ fn task_numbers(grants: &[PollGrant]) -> Vec<u64> {
 #[test]
 fn files_derived_from_a_manifest_belong_to_it() {
     let texts = |manifest: &[&str]| -> Vec<String> {
-        with_derived_files(&run_settings(), &files(manifest)).iter().map(ToString::to_string).collect()
+        with_derived_files(&run_settings(), &files(manifest))
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     };
     assert_eq!(texts(&["src/a.rs"]), ["src/a.rs"]);
     assert_eq!(
@@ -73,7 +100,10 @@ fn files_derived_from_a_manifest_belong_to_it() {
         ["crates/a/**", "Cargo.lock", "docs/versions.md"],
         "files derived from derived files belong to it, too"
     );
-    assert_eq!(texts(&["Cargo.toml", "Cargo.lock"]), ["Cargo.toml", "Cargo.lock", "docs/versions.md"]);
+    assert_eq!(
+        texts(&["Cargo.toml", "Cargo.lock"]),
+        ["Cargo.toml", "Cargo.lock", "docs/versions.md"]
+    );
     assert_eq!(texts(&[]), [""; 0], "an empty manifest stays empty");
 }
 
@@ -91,15 +121,24 @@ fn l1_tasks_that_derive_the_same_file_collide() {
     let got = take_all(&mut world);
     assert_eq!(task_numbers(&got), [1, 3]);
     assert!(world.wait_kinds(TaskId(2)).contains(&WaitKind::Claim));
-    assert_eq!(world.owner_of("file://shop/Cargo.lock"), Some(ClaimOwner::Attempt(got[0].attempt)));
+    assert_eq!(
+        world.owner_of("file://shop/Cargo.lock"),
+        Some(ClaimOwner::Attempt(got[0].attempt))
+    );
     // The task may change the derived file. A task that does not derive it may not.
     world.finish(&got[0]);
     world
-        .report_verdict(&got[0], passed_verdict(&["crates/a/Cargo.toml", "Cargo.lock"]))
+        .report_verdict(
+            &got[0],
+            passed_verdict(&["crates/a/Cargo.toml", "Cargo.lock"]),
+        )
         .expect("the derived file is not a scope escape");
     world.finish(&got[1]);
     assert_eq!(
-        world.report_verdict(&got[1], passed_verdict(&["crates/b/src/x.rs", "Cargo.lock"])),
+        world.report_verdict(
+            &got[1],
+            passed_verdict(&["crates/b/src/x.rs", "Cargo.lock"])
+        ),
         None,
         "the lock file is a scope escape of this task"
     );
@@ -110,17 +149,27 @@ fn l1_tasks_that_derive_the_same_file_collide() {
 fn packages_with_shared_test_helpers_or_many_test_files_are_serial() {
     let find = |paths: &[&str], set: &[&str]| -> Vec<String> {
         let set: Vec<String> = set.iter().map(ToString::to_string).collect();
-        serial_packages(paths.iter().copied(), &set).unwrap().iter().map(ToString::to_string).collect()
+        serial_packages(paths.iter().copied(), &set)
+            .unwrap()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     };
     let table: [(&[&str], &[&str]); 12] = [
-        (&["cli/cmd/ao/testutil_test.go", "cli/cmd/ao/goals.go"], &["cli/cmd/ao/*"]),
+        (
+            &["cli/cmd/ao/testutil_test.go", "cli/cmd/ao/goals.go"],
+            &["cli/cmd/ao/*"],
+        ),
         (&["cli/cmd/ao/helpers_test.go"], &["cli/cmd/ao/*"]),
         (&["cli/cmd/ao/goals_test.go", "cli/cmd/ao/goals.go"], &[]),
         (&["py/tests/conftest.py"], &["py/tests/**"]),
         (&["a/tests/common/mod.rs"], &["a/tests/**"]),
         (&["tests/common/mod.rs"], &["tests/**"]),
         (&["tests/support.rs"], &["tests/**"]),
-        (&["src/common/mod.rs", "common/mod.rs", "src/common.rs"], &[]),
+        (
+            &["src/common/mod.rs", "common/mod.rs", "src/common.rs"],
+            &[],
+        ),
         (&["web/src/test-utils.tsx"], &["web/src/**"]),
         (&["main_test.go"], &["*"]),
         (&["conftest.py"], &["*"]),
@@ -130,17 +179,27 @@ fn packages_with_shared_test_helpers_or_many_test_files_are_serial() {
         assert_eq!(find(paths, &[]), expected, "{paths:?}");
     }
     // More than five test files, in the naming of each language. Five files are not enough.
-    for name in
-        ["a/x{}_test.go", "a/test_x{}.py", "a/x{}.test.ts", "a/x{}.spec.jsx", "a/tests/x{}.rs", "a/X{}Test.java"]
-    {
-        let paths: Vec<String> = (0..6).map(|it| name.replace("{}", &it.to_string())).collect();
+    for name in [
+        "a/x{}_test.go",
+        "a/test_x{}.py",
+        "a/x{}.test.ts",
+        "a/x{}.spec.jsx",
+        "a/tests/x{}.rs",
+        "a/X{}Test.java",
+    ] {
+        let paths: Vec<String> = (0..6)
+            .map(|it| name.replace("{}", &it.to_string()))
+            .collect();
         let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
         assert_eq!(find(&paths[..5], &[]), [""; 0], "{name}");
         assert_eq!(find(&paths, &[]).len(), 1, "{name}");
     }
     // The settings override what was found.
     let shared = ["a/testutil_test.go", "b/testutil_test.go"];
-    assert_eq!(find(&shared, &["c", "!a", "d/*.sql"]), ["b/*", "c/**", "d/*.sql"]);
+    assert_eq!(
+        find(&shared, &["c", "!a", "d/*.sql"]),
+        ["b/*", "c/**", "d/*.sql"]
+    );
     assert_eq!(find(&shared, &["!a/", "!b"]), [""; 0]);
     assert!(serial_packages([], &["/abs".to_owned()]).is_err());
 }
@@ -161,8 +220,15 @@ fn l1_a_serial_package_has_one_task_at_a_time() {
     assert_eq!(task_numbers(&got), [1, 3, 4]);
     // The serial claim is not permission to change the whole package.
     world.finish(&got[0]);
-    assert_eq!(world.report_verdict(&got[0], passed_verdict(&["cli/a.go", "cli/other.go"])), None);
-    assert_eq!(task_numbers(&take_all(&mut world)), [1], "the older task is tried again first");
+    assert_eq!(
+        world.report_verdict(&got[0], passed_verdict(&["cli/a.go", "cli/other.go"])),
+        None
+    );
+    assert_eq!(
+        task_numbers(&take_all(&mut world)),
+        [1],
+        "the older task is tried again first"
+    );
     world.cancel(TaskId(1));
     assert_eq!(task_numbers(&take_all(&mut world)), [2]);
 }
@@ -178,15 +244,37 @@ fn serial_packages_and_derived_files_split_waves() {
         planned_task("three", &["crates/a/Cargo.toml"], &[]),
         planned_task("four", &["crates/b/Cargo.toml"], &[]),
     ];
-    start_mission(&mut world, |it| (it.mode, it.serial) = (StartMode::Waves, files(&["cli/**"])), plan);
-    let steps: Vec<String> = world.board.tasks.values().map(|it| it.step().to_string()).collect();
+    start_mission(
+        &mut world,
+        |it| (it.mode, it.serial) = (StartMode::Waves, files(&["cli/**"])),
+        plan,
+    );
+    let steps: Vec<String> = world
+        .board
+        .tasks
+        .values()
+        .map(|it| it.step().to_string())
+        .collect();
     assert_eq!(steps, ["1", "1.2", "1", "1.2"]);
 }
 
 fn plan_ownership(parts: &[(&[&str], &[usize])], serial: &[&str], isolate: bool) -> PlanOwnership {
-    let parts: Vec<OwnershipTask> =
-        parts.iter().map(|(manifest, after)| OwnershipTask { files: files(manifest), after: after.to_vec() }).collect();
-    ownership(&parts, OwnershipRules { run: &run_settings(), serial: &files(serial), isolate }).unwrap()
+    let parts: Vec<OwnershipTask> = parts
+        .iter()
+        .map(|(manifest, after)| OwnershipTask {
+            files: files(manifest),
+            after: after.to_vec(),
+        })
+        .collect();
+    ownership(
+        &parts,
+        OwnershipRules {
+            run: &run_settings(),
+            serial: &files(serial),
+            isolate,
+        },
+    )
+    .unwrap()
 }
 
 fn step_labels(map: &PlanOwnership) -> Vec<String> {
@@ -209,27 +297,52 @@ fn the_example_plan_with_five_tasks_has_four_waves() {
     );
     assert_eq!(step_labels(&it), ["1", "2", "2", "3", "4"]);
     assert_eq!((it.waves.len(), it.conflict_count()), (4, 0));
-    let owners: Vec<(&str, &[usize])> =
-        it.waves[1].owned.iter().map(|it| (it.pattern.as_str(), &it.owners[..])).collect();
-    assert_eq!(owners, [("api/login.go", &[2][..]), ("auth/hash.go", &[1][..])]);
+    let owners: Vec<(&str, &[usize])> = it.waves[1]
+        .owned
+        .iter()
+        .map(|it| (it.pattern.as_str(), &it.owners[..]))
+        .collect();
+    assert_eq!(
+        owners,
+        [("api/login.go", &[2][..]), ("auth/hash.go", &[1][..])]
+    );
 }
 
 /// settings.go is owned by tasks 1 and 3, so task 3 goes into the second sub-wave.
 #[test]
 fn the_ownership_map_shows_conflicts_and_how_they_are_resolved() {
     let plan: [(&[&str], &[usize]); 4] = [
-        (&["src/auth/middleware.go", "src/auth/middleware_test.go", "src/config/settings.go"], &[]),
+        (
+            &[
+                "src/auth/middleware.go",
+                "src/auth/middleware_test.go",
+                "src/config/settings.go",
+            ],
+            &[],
+        ),
         (&["src/api/routes.go"], &[]),
         (&["src/config/settings.go"], &[]),
         (&["src/config/settings.go"], &[0]),
     ];
     let it = plan_ownership(&plan, &[], false);
     assert_eq!(step_labels(&it), ["1", "1", "1.2", "2"]);
-    assert_eq!(it.conflict_count(), 1, "an owner in a later wave counts as a conflict");
-    assert_eq!(it.waves[0].moved, [(2, 1)]);
-    let conflict = it.waves[0].owned.iter().find(|it| it.is_conflict()).unwrap();
     assert_eq!(
-        (conflict.pattern.as_str(), &conflict.owners[..], &conflict.sub_waves[..]),
+        it.conflict_count(),
+        1,
+        "an owner in a later wave counts as a conflict"
+    );
+    assert_eq!(it.waves[0].moved, [(2, 1)]);
+    let conflict = it.waves[0]
+        .owned
+        .iter()
+        .find(|it| it.is_conflict())
+        .unwrap();
+    assert_eq!(
+        (
+            conflict.pattern.as_str(),
+            &conflict.owners[..],
+            &conflict.sub_waves[..]
+        ),
         ("src/config/settings.go", &[0, 2][..], &[0, 1][..])
     );
     // With `isolate` the conflict is still shown, but no task is moved.
@@ -253,8 +366,11 @@ fn the_ownership_map_gives_the_reason_for_each_entry() {
         false,
     );
     assert_eq!(step_labels(&it), ["1", "1.2", "1.2", "1"]);
-    let rows: Vec<(&str, OwnershipReason, &[usize])> =
-        it.waves[0].owned.iter().map(|it| (it.pattern.as_str(), it.reason, &it.owners[..])).collect();
+    let rows: Vec<(&str, OwnershipReason, &[usize])> = it.waves[0]
+        .owned
+        .iter()
+        .map(|it| (it.pattern.as_str(), it.reason, &it.owners[..]))
+        .collect();
     assert_eq!(
         rows,
         [
@@ -269,7 +385,17 @@ fn the_ownership_map_gives_the_reason_for_each_entry() {
         ]
     );
     assert_eq!(
-        ownership(&[OwnershipTask { files: vec![], after: vec![0] }], OwnershipRules { run: &run_settings(), serial: &[], isolate: true }),
+        ownership(
+            &[OwnershipTask {
+                files: vec![],
+                after: vec![0]
+            }],
+            OwnershipRules {
+                run: &run_settings(),
+                serial: &[],
+                isolate: true
+            }
+        ),
         Err(vec![0, 0])
     );
 }
@@ -281,16 +407,39 @@ fn l1_isolated_tasks_share_their_files() {
     for mode in [StartMode::Flow, StartMode::Waves] {
         let mut world = World::with_agents(&[("ada", 5), ("bob", 5)]);
         let held = world.hold_claim("bob", &["file://shop/settings.go"]);
-        let plan = || vec![planned_task("one", &["settings.go"], &[]), planned_task("two", &["settings.*", "b.go"], &[])];
-        start_mission(&mut world, |it| (it.mode, it.isolate) = (mode, true), plan());
-        assert_eq!(take_all(&mut world).len(), 0, "a task started although bob holds the file");
+        let plan = || {
+            vec![
+                planned_task("one", &["settings.go"], &[]),
+                planned_task("two", &["settings.*", "b.go"], &[]),
+            ]
+        };
+        start_mission(
+            &mut world,
+            |it| (it.mode, it.isolate) = (mode, true),
+            plan(),
+        );
+        assert_eq!(
+            take_all(&mut world).len(),
+            0,
+            "a task started although bob holds the file"
+        );
         assert!(world.wait_kinds(TaskId(1)).contains(&WaitKind::Claim));
         world.release("bob", held);
         let got = take_all(&mut world);
         assert_eq!(task_numbers(&got), [1, 2]);
-        assert!(world.board.claims.values().all(|it| it.mode == Held::Shared));
+        assert!(
+            world
+                .board
+                .claims
+                .values()
+                .all(|it| it.mode == Held::Shared)
+        );
         // A mission without `isolate` waits for missions with it.
-        start_mission(&mut world, |it| it.agents = vec![agent("bob")], vec![planned_task("three", &["settings.go"], &[])]);
+        start_mission(
+            &mut world,
+            |it| it.agents = vec![agent("bob")],
+            vec![planned_task("three", &["settings.go"], &[])],
+        );
         assert_eq!(world.poll("bob"), None);
         let landings: Vec<_> = got.iter().map(|it| world.submit(it)).collect();
         landings.into_iter().for_each(|it| world.move_and_land(it));
@@ -302,11 +451,30 @@ fn l1_isolated_tasks_share_their_files() {
 #[test]
 fn isolated_work_lands_beside_other_isolated_work() {
     let mut world = World::with_agents(&[("ada", 5)]);
-    start_mission(&mut world, |it| it.isolate = true, vec![planned_task("one", &["a.go"], &[]), planned_task("two", &["a.go"], &[0])]);
+    start_mission(
+        &mut world,
+        |it| it.isolate = true,
+        vec![
+            planned_task("one", &["a.go"], &[]),
+            planned_task("two", &["a.go"], &[0]),
+        ],
+    );
     world.conflict_until_a_person_is_needed();
-    world.edit(TaskId(2), regatta_core::task::EditTask { blocked_by: Some(vec![]), ..Default::default() });
+    world.edit(
+        TaskId(2),
+        regatta_core::task::EditTask {
+            blocked_by: Some(vec![]),
+            ..Default::default()
+        },
+    );
     assert_eq!(task_numbers(&take_all(&mut world)), [2]);
-    world.ask("ann", Command::Land { task: TaskId(1), first: false });
+    world.ask(
+        "ann",
+        Command::Land {
+            task: TaskId(1),
+            first: false,
+        },
+    );
     assert_eq!(world.status(TaskId(1)), TaskStatus::Landing);
 }
 
@@ -316,7 +484,10 @@ fn adopted_tasks_are_put_into_waves() {
     let mut world = World::with_agents(&[("ada", 5)]);
     let first = world.add_task("first", &["a.go"]);
     let same = world.add_task("same file", &["a.go"]);
-    let after = world.add(regatta_core::task::AddTask { blocked_by: vec![first], ..task_to_add("after", &["b.go"]) });
+    let after = world.add(regatta_core::task::AddTask {
+        blocked_by: vec![first],
+        ..task_to_add("after", &["b.go"])
+    });
     let mission = StartMission {
         project: shop(),
         title: "goal".into(),
@@ -331,7 +502,19 @@ fn adopted_tasks_are_put_into_waves() {
     };
     let mut last = planned_task("last", &["c.go"], &[]);
     last.task.blocked_by = vec![after];
-    world.ask("ann", Command::StartMission { mission, tasks: vec![last], adopt: vec![first, same, after] });
-    let steps: Vec<String> = world.board.tasks.values().map(|it| it.step().to_string()).collect();
+    world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks: vec![last],
+            adopt: vec![first, same, after],
+        },
+    );
+    let steps: Vec<String> = world
+        .board
+        .tasks
+        .values()
+        .map(|it| it.step().to_string())
+        .collect();
     assert_eq!(steps, ["1", "1.2", "2", "3"]);
 }

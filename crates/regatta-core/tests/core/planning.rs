@@ -5,19 +5,31 @@ use regatta_core::attempt::{ProgramExit, WorkFindings, WorkResult};
 use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::ids::TaskId;
 use regatta_core::plan_request::{self, PlanRequest};
-use regatta_core::task::{TaskDuty, Expects, IssueType, TaskStatus, Task};
+use regatta_core::task::{Expects, IssueType, Task, TaskDuty, TaskStatus};
 
 use crate::world::{World, agent, passed_verdict, registration, shop, task_to_add};
 
 fn plan_request(planner: &str, goal: &str) -> Command {
     let (project, planner) = (shop(), agent(planner));
-    Command::AskPlan(PlanRequest { project, goal: goal.into(), planner, brief: format!("plan this: {goal}"), script: None })
+    Command::AskPlan(PlanRequest {
+        project,
+        goal: goal.into(),
+        planner,
+        brief: format!("plan this: {goal}"),
+        script: None,
+    })
 }
 
 /// Returns a world in which Regatta runs the program of `ada`, but not that of `eve`.
 fn world_with_planner() -> World {
     let mut world = World::with_agents(&[("eve", 1)]);
-    world.ask("ann", Command::RegisterAgent(RegisterAgent { runtime: Runtime::Scripted, ..registration("ada", 2) }));
+    world.ask(
+        "ann",
+        Command::RegisterAgent(RegisterAgent {
+            runtime: Runtime::Scripted,
+            ..registration("ada", 2)
+        }),
+    );
     world
 }
 
@@ -41,10 +53,21 @@ fn a_plan_needs_a_goal_and_an_agent_that_regatta_runs() {
         let mut world = world_with_planner();
         let before = world.board.clone();
         let found = world.try_ask("ann", plan_request(planner, goal)).err();
-        assert_eq!(found.as_ref().map(|it| it.code()), code, "{planner} {goal:.20}: {found:?}");
-        assert_eq!(world.board == before, code.is_some(), "the refusal changed the board");
+        assert_eq!(
+            found.as_ref().map(|it| it.code()),
+            code,
+            "{planner} {goal:.20}: {found:?}"
+        );
+        assert_eq!(
+            world.board == before,
+            code.is_some(),
+            "the refusal changed the board"
+        );
     }
-    assert_eq!(plan_request::planners(&world_with_planner().board).collect::<Vec<_>>(), [&agent("ada")]);
+    assert_eq!(
+        plan_request::planners(&world_with_planner().board).collect::<Vec<_>>(),
+        [&agent("ada")]
+    );
 }
 
 /// The task keeps the whole goal, and its subject is the first line. A task with the same subject
@@ -55,9 +78,18 @@ fn a_planning_task_is_recognised_by_its_duty_not_by_its_subject() {
     let goal = "Add login\n\nWith rate limits, and a page.";
     let asked = request_plan(&mut world, &format!("  {goal}\n"));
     let task = world.task(asked);
-    assert_eq!((task.subject.as_str(), task.planning_goal()), ("Plan: Add login", Some(goal)));
-    assert_eq!((task.expects, task.assignee.clone()), (Expects::Report, Some(agent("ada"))));
-    assert!(task.is_polled() && !task.is_light(), "a planning task counts against the limits");
+    assert_eq!(
+        (task.subject.as_str(), task.planning_goal()),
+        ("Plan: Add login", Some(goal))
+    );
+    assert_eq!(
+        (task.expects, task.assignee.clone()),
+        (Expects::Report, Some(agent("ada")))
+    );
+    assert!(
+        task.is_polled() && !task.is_light(),
+        "a planning task counts against the limits"
+    );
     let own = regatta_core::task::AddTask {
         issue_type: IssueType::Chore,
         expects: Expects::Report,
@@ -68,7 +100,10 @@ fn a_planning_task_is_recognised_by_its_duty_not_by_its_subject() {
     // Rows of an older version have no duty, so they are not planning tasks.
     let mut row = serde_json::to_value(world.task(asked)).unwrap();
     row.as_object_mut().unwrap().remove("duty");
-    assert_eq!(serde_json::from_value::<Task>(row).unwrap().planning_goal(), None);
+    assert_eq!(
+        serde_json::from_value::<Task>(row).unwrap().planning_goal(),
+        None
+    );
     let long = request_plan(&mut world, &"é".repeat(1_000));
     assert!(world.task(long).subject.chars().count() <= 200);
 }
@@ -79,18 +114,49 @@ fn a_planning_task_needs_a_report_and_lands_nothing() {
     for (said, status) in [("[[task]]", Some(TaskStatus::Completed)), (" ", None)] {
         let mut world = world_with_planner();
         let asked = request_plan(&mut world, "Add login");
-        let grant = world.poll_supervised("ada").expect("the mission's agent gets the planning task");
+        let grant = world
+            .poll_supervised("ada")
+            .expect("the mission's agent gets the planning task");
         assert_eq!(grant.task, asked);
         let (attempt, token) = (grant.attempt, grant.token);
-        world.ask("regatta", Command::ReportExited { attempt, token, exit: ProgramExit::Done { output: None } });
-        let result = Some(WorkResult { detail: said.into(), ..WorkResult::default() });
-        let findings = WorkFindings { result, ..WorkFindings::default() };
-        world.ask("regatta", Command::ReportWorkVerdict { attempt, token, verdict: passed_verdict(&[]), findings });
+        world.ask(
+            "regatta",
+            Command::ReportExited {
+                attempt,
+                token,
+                exit: ProgramExit::Done { output: None },
+            },
+        );
+        let result = Some(WorkResult {
+            detail: said.into(),
+            ..WorkResult::default()
+        });
+        let findings = WorkFindings {
+            result,
+            ..WorkFindings::default()
+        };
+        world.ask(
+            "regatta",
+            Command::ReportWorkVerdict {
+                attempt,
+                token,
+                verdict: passed_verdict(&[]),
+                findings,
+            },
+        );
         match status {
             Some(status) => assert_eq!(world.stored_task(asked).status, status),
-            None => assert!(world.status(asked).is_waiting(), "an empty plan completed the task"),
+            None => assert!(
+                world.status(asked).is_waiting(),
+                "an empty plan completed the task"
+            ),
         }
-        assert_eq!(world.stored_task(asked).duty, Some(TaskDuty::Plan { goal: "Add login".into() }));
+        assert_eq!(
+            world.stored_task(asked).duty,
+            Some(TaskDuty::Plan {
+                goal: "Add login".into()
+            })
+        );
         assert!(world.board.landings.is_empty());
     }
 }

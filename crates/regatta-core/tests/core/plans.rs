@@ -9,7 +9,7 @@ use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, CommitId, TaskId};
 use regatta_core::landing::LandingState;
-use regatta_core::mission::{StartMode, StartMission};
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::pattern::PathPattern;
 use regatta_core::project::{self, DerivedFile};
 use regatta_core::schedule::{PollGrant, wait_reasons};
@@ -26,7 +26,10 @@ struct PlanRng(u64);
 
 impl PlanRng {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) % most.max(1) as u64) as usize
     }
 
@@ -52,7 +55,14 @@ impl RandomPlan {
         let mut dice = PlanRng(seed * 2 + u64::from(mode == StartMode::Waves));
         let wave_commits = mode == StartMode::Waves && seed % 2 == 1;
         let isolate = seed % 10 == 9;
-        let mut plan = RandomPlan { manifests: vec![], after: vec![], mode, isolate, wave_commits, serial: vec![] };
+        let mut plan = RandomPlan {
+            manifests: vec![],
+            after: vec![],
+            mode,
+            isolate,
+            wave_commits,
+            serial: vec![],
+        };
         let shape = seed % 4;
         for nth in 0..TASK_COUNT {
             let mut manifest = vec![match dice.below(8) {
@@ -66,8 +76,10 @@ impl RandomPlan {
                 manifest.push(format!("docs/{}.md", dice.below(12)));
             }
             let most = [0, 1, 2, 4][shape as usize];
-            let blockers: BTreeSet<usize> =
-                (0..dice.below(most + 1)).filter(|_| nth > 0).map(|_| nth - 1 - dice.below(nth.min(12))).collect();
+            let blockers: BTreeSet<usize> = (0..dice.below(most + 1))
+                .filter(|_| nth > 0)
+                .map(|_| nth - 1 - dice.below(nth.min(12)))
+                .collect();
             plan.manifests.push(manifest);
             plan.after.push(blockers.into_iter().collect());
         }
@@ -80,7 +92,11 @@ impl RandomPlan {
     fn tasks(&self) -> Vec<PlannedTask> {
         let planned = |nth: usize| {
             let manifest: Vec<&str> = self.manifests[nth].iter().map(String::as_str).collect();
-            PlannedTask { task: task_to_add(&format!("part {nth}"), &manifest), after: self.after[nth].clone(), assign: None }
+            PlannedTask {
+                task: task_to_add(&format!("part {nth}"), &manifest),
+                after: self.after[nth].clone(),
+                assign: None,
+            }
         };
         (0..TASK_COUNT).map(planned).collect()
     }
@@ -106,7 +122,11 @@ impl RandomPlan {
     fn depths(&self) -> Vec<usize> {
         let mut depths = vec![0; TASK_COUNT];
         for nth in 0..TASK_COUNT {
-            depths[nth] = self.after[nth].iter().map(|it| depths[*it] + 1).max().unwrap_or(0);
+            depths[nth] = self.after[nth]
+                .iter()
+                .map(|it| depths[*it] + 1)
+                .max()
+                .unwrap_or(0);
         }
         depths
     }
@@ -118,8 +138,14 @@ fn start_plan(plan: &RandomPlan) -> World {
     let mut world = World::with_agents(&agents);
     world.skips_invariants = true;
     let mut add = world.project("shop", &["make test"]);
-    let derived = DerivedFile { file: files(&["Cargo.lock"]).remove(0), from: files(&["Cargo.toml"]) };
-    add.settings.run = project::RunSettings { derived: vec![derived], ..project::RunSettings::default() };
+    let derived = DerivedFile {
+        file: files(&["Cargo.lock"]).remove(0),
+        from: files(&["Cargo.toml"]),
+    };
+    add.settings.run = project::RunSettings {
+        derived: vec![derived],
+        ..project::RunSettings::default()
+    };
     world.ask("ann", Command::AddProject(add));
     let mission = StartMission {
         project: shop(),
@@ -133,7 +159,14 @@ fn start_plan(plan: &RandomPlan) -> World {
         serial: files(&plan.serial.iter().map(String::as_str).collect::<Vec<_>>()),
         budget: Default::default(),
     };
-    let done = world.ask("ann", Command::StartMission { mission, tasks: plan.tasks(), adopt: vec![] });
+    let done = world.ask(
+        "ann",
+        Command::StartMission {
+            mission,
+            tasks: plan.tasks(),
+            adopt: vec![],
+        },
+    );
     assert!(matches!(done, CommandOutcome::Mission { .. }));
     world
 }
@@ -162,15 +195,29 @@ fn run_plan(plan: &RandomPlan, seed: u64) -> World {
         }
         // W1: a task that neither runs nor has ended has a wait reason. Checked now and then only,
         // because it takes long.
-        for task in world.board.tasks.values().filter(|it| turn % 97 == 0 && !it.status.is_running()) {
-            assert!(!wait_reasons(&world.board, task, world.now).is_empty(), "W1: {} waits without a reason", task.id);
+        for task in world
+            .board
+            .tasks
+            .values()
+            .filter(|it| turn % 97 == 0 && !it.status.is_running())
+        {
+            assert!(
+                !wait_reasons(&world.board, task, world.now).is_empty(),
+                "W1: {} waits without a reason",
+                task.id
+            );
         }
     }
     world
 }
 
 fn land_one(world: &mut World) {
-    let trying = world.board.landings.values().find(|it| !matches!(it.state, LandingState::Queued)).map(|it| it.id);
+    let trying = world
+        .board
+        .landings
+        .values()
+        .find(|it| !matches!(it.state, LandingState::Queued))
+        .map(|it| it.id);
     if let Some(id) = trying {
         world.move_and_land(id);
     }
@@ -202,8 +249,12 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
                     found.push(format!("J2: {nth} twice at once"));
                 }
                 if plan.mode == StartMode::Waves {
-                    let early = (0..TASK_COUNT).find(|it| depths[*it] < depths[nth] && !done.contains(it));
-                    found.extend(early.map(|it| format!("wave {} started before {it} was done", depths[nth])));
+                    let early =
+                        (0..TASK_COUNT).find(|it| depths[*it] < depths[nth] && !done.contains(it));
+                    found
+                        .extend(early.map(|it| {
+                            format!("wave {} started before {it} was done", depths[nth])
+                        }));
                 }
                 working.insert(*it.attempt(), nth);
                 if working.len() > WORKER_COUNT as usize {
@@ -220,7 +271,10 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
             Event::TaskCompleted(it) => {
                 landing.remove(&place(it.task()));
                 done.insert(place(it.task()));
-                carriers.entry(depths[place(it.task())]).or_default().extend(it.landed().clone());
+                carriers
+                    .entry(depths[place(it.task())])
+                    .or_default()
+                    .extend(it.landed().clone());
             }
             _ => {}
         }
@@ -240,7 +294,11 @@ fn check_plans(mode: StartMode) {
     for seed in 0..SEED_COUNT {
         let plan = RandomPlan::from_seed(seed, mode);
         let world = run_plan(&plan, seed);
-        assert_eq!(broken_rules(&plan, &world.log), [""; 0], "seed {seed} in {mode:?}");
+        assert_eq!(
+            broken_rules(&plan, &world.log),
+            [""; 0],
+            "seed {seed} in {mode:?}"
+        );
     }
 }
 
@@ -275,7 +333,10 @@ fn the_check_of_plans_finds_planted_faults() {
             })
             .collect();
         let saw = |plan: &RandomPlan, log: &[Recorded], rule: &str| {
-            assert!(broken_rules(plan, log).iter().any(|it| it.contains(rule)), "a broken {rule} in {mode:?} was not found");
+            assert!(
+                broken_rules(plan, log).iter().any(|it| it.contains(rule)),
+                "a broken {rule} in {mode:?} was not found"
+            );
         };
         // J5: in the changed plan the first task that started needs the last one.
         let mut wrong = plan.clone();
@@ -284,12 +345,18 @@ fn the_check_of_plans_finds_planted_faults() {
         saw(&wrong, &world.log, "J5");
         // L1: in the changed plan all tasks change the same file.
         let mut wrong = plan.clone();
-        wrong.manifests.iter_mut().for_each(|it| it.push("README.md".into()));
+        wrong
+            .manifests
+            .iter_mut()
+            .for_each(|it| it.push("README.md".into()));
         saw(&wrong, &world.log, "L1");
         // J1: the end of the log is missing.
         saw(&plan, &world.log[..world.log.len() - 20], "J1");
         // Waves: in the changed plan each task belongs to a later wave than the one before.
-        let mut wrong = RandomPlan { mode: StartMode::Waves, ..plan.clone() };
+        let mut wrong = RandomPlan {
+            mode: StartMode::Waves,
+            ..plan.clone()
+        };
         wrong.after = vec![vec![]; TASK_COUNT];
         for nth in 1..TASK_COUNT {
             wrong.after[nth] = vec![nth - 1];
@@ -315,8 +382,15 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
                 6 | 7 => vec![own.as_str(), wants[3]],
                 _ => vec![own.as_str()],
             };
-            let task = AddTask { priority: dice.below(3) as u8, ..task_to_add("part", &manifest) };
-            PlannedTask { task, after: vec![], assign: None }
+            let task = AddTask {
+                priority: dice.below(3) as u8,
+                ..task_to_add("part", &manifest)
+            };
+            PlannedTask {
+                task,
+                after: vec![],
+                assign: None,
+            }
         };
         let tasks: Vec<PlannedTask> = (0..220).map(&mut planned).collect();
         let mission = StartMission {
@@ -331,7 +405,14 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
             serial: vec![],
             budget: Default::default(),
         };
-        world.ask("ann", Command::StartMission { mission, tasks, adopt: vec![] });
+        world.ask(
+            "ann",
+            Command::StartMission {
+                mission,
+                tasks,
+                adopt: vec![],
+            },
+        );
         let mut live: Vec<PollGrant> = vec![];
         let mut most = 0;
         for _ in 0..60 {
@@ -344,7 +425,10 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
                 }
                 _ => {
                     // An outside agent holds a file for a moment, or is refused.
-                    let ask = acquire(ClaimOwner::Agent(agent("eve")), &["file://shop/src/x/part7.rs"]);
+                    let ask = acquire(
+                        ClaimOwner::Agent(agent("eve")),
+                        &["file://shop/src/x/part7.rs"],
+                    );
                     if let Ok(CommandOutcome::Claim(Acquired::Granted { claim, token, .. })) =
                         world.try_ask("eve", Command::Acquire(ask))
                     {
@@ -355,6 +439,9 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
             }
             most = most.max(live.len());
         }
-        assert!(most > 2 || seed != 2, "with isolate several attempts run at the same time: {most}");
+        assert!(
+            most > 2 || seed != 2,
+            "with isolate several attempts run at the same time: {most}"
+        );
     }
 }

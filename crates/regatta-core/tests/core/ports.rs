@@ -24,7 +24,13 @@ impl World {
     fn is_port_free(&self, port: u16) -> bool {
         let mut other = self.clone();
         other
-            .try_ask("bob", Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &[&format!("port://{port}")])))
+            .try_ask(
+                "bob",
+                Command::Acquire(acquire(
+                    ClaimOwner::Agent(agent("bob")),
+                    &[&format!("port://{port}")],
+                )),
+            )
             .is_ok()
     }
 }
@@ -36,13 +42,22 @@ fn the_lowest_free_ports_are_leased_with_the_start() {
         world.add_task(name, &[&format!("{name}/**")]);
     }
     // An outside agent holds the second port.
-    world.ask("bob", Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["port://41001"])));
+    world.ask(
+        "bob",
+        Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["port://41001"])),
+    );
     let (first, second) = (world.take_task("ada"), world.take_supervised_task("ada"));
     assert_eq!(world.ports_of(&first), [41_000, 41_002]);
     assert_eq!(world.ports_of(&second), [41_003, 41_004]);
     // L1: no other agent gets these ports, neither one of them nor a pattern.
-    world.ask_refused("bob", Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["port://41002"])));
-    world.ask_refused("bob", Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["port://*"])));
+    world.ask_refused(
+        "bob",
+        Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["port://41002"])),
+    );
+    world.ask_refused(
+        "bob",
+        Command::Acquire(acquire(ClaimOwner::Agent(agent("bob")), &["port://*"])),
+    );
     world.restart();
     assert_eq!(world.ports_of(&second), [41_003, 41_004]);
 }
@@ -58,7 +73,12 @@ fn l11_ports_are_freed_at_the_attempts_end_and_do_not_pass_to_the_landing() {
     assert!(!world.is_port_free(41_000));
     let landing = world.submit(&first);
     assert!(world.is_port_free(41_000) && world.is_port_free(41_001));
-    let held: Vec<_> = world.board.claims.values().filter(|it| it.owner == ClaimOwner::Landing(landing)).collect();
+    let held: Vec<_> = world
+        .board
+        .claims
+        .values()
+        .filter(|it| it.owner == ClaimOwner::Landing(landing))
+        .collect();
     assert_eq!(held.len(), 1);
     assert_eq!(held[0].uris, [uri("file://shop/src/**")]);
     let second = world.take_task("ada");
@@ -74,7 +94,10 @@ fn w1_a_task_waits_for_free_ports() {
     world.add_task("a", &["a/**"]);
     let waits = world.add_task("b", &["b/**"]);
     let first = world.take_task("ada");
-    assert_eq!(world.try_ask("ada", Command::Poll(poll_of("ada"))), Ok(regatta_core::command::CommandOutcome::Polled(None)));
+    assert_eq!(
+        world.try_ask("ada", Command::Poll(poll_of("ada"))),
+        Ok(regatta_core::command::CommandOutcome::Polled(None))
+    );
     assert_eq!(world.status(waits), TaskStatus::Unassigned);
     let told = world.wait_kinds(waits);
     assert!(told.contains(&WaitKind::Claim), "{told:?}");
@@ -89,22 +112,53 @@ fn a_port_used_by_another_program_is_replaced() {
     world.add_task("b", &["b/**"]);
     let grant = world.take_supervised_task("ada");
     let PollGrant { attempt, token, .. } = grant;
-    world.ask("regatta", Command::ReportPortsTaken { attempt, token, taken: vec![41_000, 45_000] });
-    assert_eq!(world.ports_of(&grant), [41_002, 41_001], "the taken port is replaced at its position");
+    world.ask(
+        "regatta",
+        Command::ReportPortsTaken {
+            attempt,
+            token,
+            taken: vec![41_000, 45_000],
+        },
+    );
+    assert_eq!(
+        world.ports_of(&grant),
+        [41_002, 41_001],
+        "the taken port is replaced at its position"
+    );
     assert!(!world.is_port_free(41_000), "the taken port can be claimed");
     let revision = world.board.revision;
-    world.ask("regatta", Command::ReportPortsTaken { attempt, token, taken: vec![41_000] });
-    assert_eq!(world.board.revision, revision, "the same report again changed something");
+    world.ask(
+        "regatta",
+        Command::ReportPortsTaken {
+            attempt,
+            token,
+            taken: vec![41_000],
+        },
+    );
+    assert_eq!(
+        world.board.revision, revision,
+        "the same report again changed something"
+    );
     let other = world.take_task("bob");
     assert_eq!(world.ports_of(&other), [41_003, 41_004]);
     // J3: only the current attempt can report on its ports.
-    world.ask_refused("regatta", Command::ReportPortsTaken { attempt, token: token + 1, taken: vec![41_001] });
+    world.ask_refused(
+        "regatta",
+        Command::ReportPortsTaken {
+            attempt,
+            token: token + 1,
+            taken: vec![41_001],
+        },
+    );
 }
 
 #[test]
 fn a_task_that_needs_more_ports_than_the_range_has_waits_with_a_reason() {
     let mut world = world_with_ports(3, 41_001);
     let task = world.add_task("a", &["a/**"]);
-    assert_eq!(world.try_ask("ada", Command::Poll(poll_of("ada"))), Ok(regatta_core::command::CommandOutcome::Polled(None)));
+    assert_eq!(
+        world.try_ask("ada", Command::Poll(poll_of("ada"))),
+        Ok(regatta_core::command::CommandOutcome::Polled(None))
+    );
     assert!(world.wait_kinds(task).contains(&WaitKind::Claim));
 }

@@ -13,7 +13,7 @@ use regatta_core::command::Command;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId, TaskId};
-use regatta_core::landing::{CarriedLanding, MoveOutcome, NothingNew, LandingState, TrialOutcome};
+use regatta_core::landing::{CarriedLanding, LandingState, MoveOutcome, NothingNew, TrialOutcome};
 
 use crate::speculation::{held_queue, release_queue};
 use crate::world::{MINUTE_MS, SECOND_MS, World, commit, shop};
@@ -34,11 +34,31 @@ struct ModelScenario {
 }
 
 const SCENARIOS: &[ModelScenario] = &[
-    ModelScenario { name: "all good", is_red: |_| false, conflict: None },
-    ModelScenario { name: "the second is bad", is_red: |tree| tree.contains(&2), conflict: None },
-    ModelScenario { name: "the first two fail together", is_red: |tree| tree.contains(&1) && tree.contains(&2), conflict: None },
-    ModelScenario { name: "the third fixes the second", is_red: |tree| tree.contains(&2) && !tree.contains(&3), conflict: None },
-    ModelScenario { name: "the first and the third conflict", is_red: |_| false, conflict: Some((1, 3)) },
+    ModelScenario {
+        name: "all good",
+        is_red: |_| false,
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the second is bad",
+        is_red: |tree| tree.contains(&2),
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the first two fail together",
+        is_red: |tree| tree.contains(&1) && tree.contains(&2),
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the third fixes the second",
+        is_red: |tree| tree.contains(&2) && !tree.contains(&3),
+        conflict: None,
+    },
+    ModelScenario {
+        name: "the first and the third conflict",
+        is_red: |_| false,
+        conflict: Some((1, 3)),
+    },
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -112,7 +132,11 @@ impl QueueModel {
     }
 
     fn content_of(&self, id: &CommitId) -> ModelCommit {
-        self.commits.iter().find(|it| commit(*it.1) == *id).map(|it| it.0.clone()).expect("a commit of the model")
+        self.commits
+            .iter()
+            .find(|it| commit(*it.1) == *id)
+            .map(|it| it.0.clone())
+            .expect("a commit of the model")
     }
 
     fn is_on_trunk(&self, landing: u64) -> bool {
@@ -126,12 +150,16 @@ impl QueueModel {
         let may_disturb = self.disturbances_left > 0;
         for (key, effect) in &self.world.outbox {
             match effect {
-                Effect::TryLanding { .. } if self.trials.contains_key(key) => steps.push(ModelStep::Report(*key)),
+                Effect::TryLanding { .. } if self.trials.contains_key(key) => {
+                    steps.push(ModelStep::Report(*key))
+                }
                 Effect::TryLanding { .. } => {
                     steps.push(ModelStep::Begin(*key));
                     steps.extend(may_disturb.then_some(ModelStep::BeginFlaky(*key)));
                 }
-                Effect::MoveTrunk { .. } if self.moves.contains_key(key) => steps.push(ModelStep::ReportMove(*key)),
+                Effect::MoveTrunk { .. } if self.moves.contains_key(key) => {
+                    steps.push(ModelStep::ReportMove(*key))
+                }
                 Effect::MoveTrunk { .. } => steps.push(ModelStep::Move(*key)),
                 _ => {}
             }
@@ -141,10 +169,21 @@ impl QueueModel {
             steps.push(ModelStep::Release);
         }
         if may_disturb && !self.world.board.landings.is_empty() {
-            steps.extend(self.world.board.landings.keys().map(|id| ModelStep::Drop(id.0)));
+            steps.extend(
+                self.world
+                    .board
+                    .landings
+                    .keys()
+                    .map(|id| ModelStep::Drop(id.0)),
+            );
             steps.extend([ModelStep::MoveOutside, ModelStep::Restart]);
             steps.extend((!is_held).then_some(ModelStep::Hold));
-            let moves = self.world.board.landings.values().any(|it| matches!(it.state, LandingState::Moving { .. }));
+            let moves = self
+                .world
+                .board
+                .landings
+                .values()
+                .any(|it| matches!(it.state, LandingState::Moving { .. }));
             steps.extend(moves.then_some(ModelStep::ExpireFence));
         }
         steps
@@ -161,31 +200,60 @@ impl QueueModel {
                 let (landing, found) = self.trials.remove(&key).expect("a trial that ended");
                 self.world.outbox.remove(&key);
                 // If the landing was withdrawn in the meantime, the report is refused.
-                let _late = self.world.try_ask("regatta", Command::ReportTrial { landing, outcome: found });
+                let _late = self.world.try_ask(
+                    "regatta",
+                    Command::ReportTrial {
+                        landing,
+                        outcome: found,
+                    },
+                );
             }
             ModelStep::Move(key) => self.move_trunk(key),
             ModelStep::ReportMove(key) => {
                 let (landing, fence, found) = self.moves.remove(&key).expect("a move that ended");
                 self.world.outbox.remove(&key);
                 // If the fence has expired, the report is refused.
-                let _late = self.world.try_ask("regatta", Command::ReportTrunkMove { landing, fence, outcome: found });
+                let _late = self.world.try_ask(
+                    "regatta",
+                    Command::ReportTrunkMove {
+                        landing,
+                        fence,
+                        outcome: found,
+                    },
+                );
             }
-            ModelStep::Release => _ = self.world.ask("ann", Command::ReleaseQueue { project: shop() }),
+            ModelStep::Release => {
+                _ = self
+                    .world
+                    .ask("ann", Command::ReleaseQueue { project: shop() })
+            }
             ModelStep::Drop(landing) => {
                 self.disturbances_left -= 1;
                 let task = self.world.board.landings[&LandingId(landing)].task;
                 // Refused while a move carries the landing.
-                let _refused =
-                    self.world.try_ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
+                let _refused = self.world.try_ask(
+                    "ann",
+                    Command::CancelTask {
+                        task,
+                        reason: "changed my mind".into(),
+                    },
+                );
             }
             ModelStep::Hold => {
                 self.disturbances_left -= 1;
-                self.world.ask("ann", Command::HoldQueue { project: shop(), reason: "a look".into() });
+                self.world.ask(
+                    "ann",
+                    Command::HoldQueue {
+                        project: shop(),
+                        reason: "a look".into(),
+                    },
+                );
             }
             ModelStep::MoveOutside => {
                 self.disturbances_left -= 1;
                 self.outside_commits += 1;
-                self.trunk.push((FIRST_OUTSIDE_COMMIT + self.outside_commits, true));
+                self.trunk
+                    .push((FIRST_OUTSIDE_COMMIT + self.outside_commits, true));
                 let tree = self.trunk.iter().map(|it| it.0).collect();
                 self.passed_trees.insert(tree);
             }
@@ -200,13 +268,17 @@ impl QueueModel {
                 self.world.ask("regatta", Command::Resume { pid: 42 });
             }
         }
-        self.world.outbox.retain(|_, effect| matches!(effect, Effect::TryLanding { .. } | Effect::MoveTrunk { .. }));
+        self.world.outbox.retain(|_, effect| {
+            matches!(effect, Effect::TryLanding { .. } | Effect::MoveTrunk { .. })
+        });
         self.record_ends();
     }
 
     /// Starts a trial as the shell does: reads the board and the trunk now, and reports later.
     fn begin_trial(&mut self, key: EffectKey, flake: bool) {
-        let Effect::TryLanding { landing } = self.world.outbox[&key] else { unreachable!() };
+        let Effect::TryLanding { landing } = self.world.outbox[&key] else {
+            unreachable!()
+        };
         let Some(row) = self.world.board.landings.get(&landing).cloned() else {
             self.world.outbox.remove(&key);
             return;
@@ -220,9 +292,16 @@ impl QueueModel {
         let mut carries = Vec::new();
         for member in row.trial_landings() {
             let has = |id: u64| line.iter().any(|it| it.0 == id);
-            let clashes = self.scenario.conflict.is_some_and(|(a, b)| a == member.0 && has(b) || b == member.0 && has(a));
+            let clashes = self
+                .scenario
+                .conflict
+                .is_some_and(|(a, b)| a == member.0 && has(b) || b == member.0 && has(a));
             if clashes && !has(member.0) {
-                let found = TrialOutcome::Conflict { landing: member, paths: vec!["src/x.rs".into()], kinds: vec![] };
+                let found = TrialOutcome::Conflict {
+                    landing: member,
+                    paths: vec!["src/x.rs".into()],
+                    kinds: vec![],
+                };
                 self.trials.insert(key, (landing, found));
                 return;
             }
@@ -232,18 +311,36 @@ impl QueueModel {
             }
             let landed_as = self.landed_as(member.0);
             let nothing_new = empty.then_some(NothingNew { landed_as });
-            carries.push(CarriedLanding { nothing_new, ..CarriedLanding::new(member, self.commit_of(&line)) });
+            carries.push(CarriedLanding {
+                nothing_new,
+                ..CarriedLanding::new(member, self.commit_of(&line))
+            });
         }
         let found = if line == old {
-            let landed_as = row.trial_landings().into_iter().filter_map(|id| Some((id, self.landed_as(id.0)?))).collect();
-            TrialOutcome::AlreadyOnTrunk { tip: self.commit_of(&old), landed_as }
+            let landed_as = row
+                .trial_landings()
+                .into_iter()
+                .filter_map(|id| Some((id, self.landed_as(id.0)?)))
+                .collect();
+            TrialOutcome::AlreadyOnTrunk {
+                tip: self.commit_of(&old),
+                landed_as,
+            }
         } else {
             let tree: BTreeSet<u64> = line.iter().map(|it| it.0).collect();
             if (self.scenario.is_red)(&tree) || flake {
-                TrialOutcome::Failed { reason: "make test".into(), output: None, settled: vec![] }
+                TrialOutcome::Failed {
+                    reason: "make test".into(),
+                    output: None,
+                    settled: vec![],
+                }
             } else {
                 self.passed_trees.insert(tree);
-                TrialOutcome::Passed { old: self.commit_of(&old), new: self.commit_of(&line), carries }
+                TrialOutcome::Passed {
+                    old: self.commit_of(&old),
+                    new: self.commit_of(&line),
+                    carries,
+                }
             }
         };
         self.trials.insert(key, (landing, found));
@@ -257,9 +354,22 @@ impl QueueModel {
     }
 
     fn move_trunk(&mut self, key: EffectKey) {
-        let Effect::MoveTrunk { landing, fence } = self.world.outbox[&key] else { unreachable!() };
-        let state = self.world.board.landings.get(&landing).map(|it| it.state.clone());
-        let Some(LandingState::Moving { old, new, fence: live, .. }) = state.filter(|_| true) else {
+        let Effect::MoveTrunk { landing, fence } = self.world.outbox[&key] else {
+            unreachable!()
+        };
+        let state = self
+            .world
+            .board
+            .landings
+            .get(&landing)
+            .map(|it| it.state.clone());
+        let Some(LandingState::Moving {
+            old,
+            new,
+            fence: live,
+            ..
+        }) = state.filter(|_| true)
+        else {
             self.world.outbox.remove(&key);
             return;
         };
@@ -273,7 +383,11 @@ impl QueueModel {
             MoveOutcome::Moved
         } else if tip == old {
             let line = self.content_of(&new);
-            assert!(line.starts_with(&self.trunk), "Q2: {line:?} does not build on {:?}", self.trunk);
+            assert!(
+                line.starts_with(&self.trunk),
+                "Q2: {line:?} does not build on {:?}",
+                self.trunk
+            );
             self.trunk = line;
             MoveOutcome::Moved
         } else {
@@ -290,19 +404,33 @@ impl QueueModel {
                 Event::LandingEnded(it) => (it.landing().0, None),
                 _ => continue,
             };
-            assert!(self.ended.insert(landing, end.map(Some)).is_none(), "Q7: L{landing} ended twice");
+            assert!(
+                self.ended.insert(landing, end.map(Some)).is_none(),
+                "Q7: L{landing} ended twice"
+            );
         }
     }
 
     // The rules that must hold.
 
     fn check(&self) {
-        for (place, (id, claims)) in self.trunk.iter().enumerate().filter(|it| it.1.0 < FIRST_OUTSIDE_COMMIT) {
+        for (place, (id, claims)) in self
+            .trunk
+            .iter()
+            .enumerate()
+            .filter(|it| it.1.0 < FIRST_OUTSIDE_COMMIT)
+        {
             let tree: BTreeSet<u64> = self.trunk[..=place].iter().map(|it| it.0).collect();
             if *claims {
-                assert!(self.passed_trees.contains(&tree), "Q14: L{id} counts as validated, but {tree:?} was never validated");
+                assert!(
+                    self.passed_trees.contains(&tree),
+                    "Q14: L{id} counts as validated, but {tree:?} was never validated"
+                );
             }
-            assert!(*claims || !self.verifies_every, "Q1: L{id} was not validated as {tree:?}");
+            assert!(
+                *claims || !self.verifies_every,
+                "Q1: L{id} was not validated as {tree:?}"
+            );
             let twice = self.trunk.iter().filter(|it| it.0 == *id).count();
             assert_eq!(twice, 1, "Q7: L{id} is on the trunk twice");
         }
@@ -310,27 +438,55 @@ impl QueueModel {
             match end {
                 // Q12: a landing that left the queue is not on the trunk, and one that landed is
                 // there as the recorded commit.
-                None => assert!(!self.is_on_trunk(*id), "Q12: L{id} left the queue and is on the trunk"),
+                None => assert!(
+                    !self.is_on_trunk(*id),
+                    "Q12: L{id} left the queue and is on the trunk"
+                ),
                 Some(commit) => {
-                    let place = self.trunk.iter().position(|it| it.0 == *id).expect("Q12: landed, not on the trunk");
+                    let place = self
+                        .trunk
+                        .iter()
+                        .position(|it| it.0 == *id)
+                        .expect("Q12: landed, not on the trunk");
                     let line = self.trunk[..=place].to_vec();
                     let known = self.commits.get(&line).map(|it| crate::world::commit(*it));
-                    assert_eq!(*commit, known, "Q12: L{id} is recorded as another commit than the one on the trunk");
+                    assert_eq!(
+                        *commit, known,
+                        "Q12: L{id} is recorded as another commit than the one on the trunk"
+                    );
                 }
             }
         }
         for landing in self.world.board.landings.values() {
-            let task = self.world.board.tasks.get(&landing.task).map(|it| it.landing);
-            assert_eq!(task, Some(Some(landing.id)), "Q12: {} has no task with this landing", landing.id);
+            let task = self
+                .world
+                .board
+                .tasks
+                .get(&landing.task)
+                .map(|it| it.landing);
+            assert_eq!(
+                task,
+                Some(Some(landing.id)),
+                "Q12: {} has no task with this landing",
+                landing.id
+            );
         }
     }
 
     /// Q8: when no step is possible, every landing has ended.
     fn check_end(&self) {
         let open: Vec<_> = self.world.board.landings.keys().collect();
-        assert!(open.is_empty(), "Q8: the queue has stopped with {open:?}: {}", self.state_key());
+        assert!(
+            open.is_empty(),
+            "Q8: the queue has stopped with {open:?}: {}",
+            self.state_key()
+        );
         for id in 1..=3 {
-            assert_eq!(self.is_on_trunk(id), self.ended[&id].is_some(), "Q12: L{id}");
+            assert_eq!(
+                self.is_on_trunk(id),
+                self.ended[&id].is_some(),
+                "Q12: L{id}"
+            );
         }
     }
 
@@ -339,19 +495,26 @@ impl QueueModel {
         let mut key = String::new();
         for landing in self.world.board.landings.values() {
             let state = match &landing.state {
-                LandingState::Moving { old, new, carries, .. } => format!("moving {old} {new} {carries:?}"),
+                LandingState::Moving {
+                    old, new, carries, ..
+                } => format!("moving {old} {new} {carries:?}"),
                 state => format!("{state:?}"),
             };
             let red = landing.failed_trial.as_ref().map(|it| &it.ahead);
             let is_held = landing.held.is_some();
-            key += &format!("{} {state} {red:?} {} {:?} {is_held};", landing.id, landing.faults, landing.deferred_behind);
+            key += &format!(
+                "{} {state} {red:?} {} {:?} {is_held};",
+                landing.id, landing.faults, landing.deferred_behind
+            );
         }
         let effects: Vec<_> = self
             .world
             .outbox
             .iter()
             .map(|(key, effect)| match effect {
-                Effect::TryLanding { landing } => format!("try {landing} {:?}", self.trials.get(key).map(|it| &it.1)),
+                Effect::TryLanding { landing } => {
+                    format!("try {landing} {:?}", self.trials.get(key).map(|it| &it.1))
+                }
                 Effect::MoveTrunk { landing, .. } => {
                     format!("move {landing} {:?}", self.moves.get(key).map(|it| &it.2))
                 }
@@ -360,7 +523,10 @@ impl QueueModel {
             .collect();
         let is_held = self.world.board.projects[&shop()].queue.held.is_some();
         let statuses: Vec<_> = (1..=3).map(|id| self.world.status(TaskId(id))).collect();
-        key += &format!("{effects:?} {is_held} {statuses:?} {:?} {:?} {}", self.trunk, self.ended, self.disturbances_left);
+        key += &format!(
+            "{effects:?} {is_held} {statuses:?} {:?} {:?} {}",
+            self.trunk, self.ended, self.disturbances_left
+        );
         key
     }
 }
@@ -372,7 +538,14 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
     let mut open = VecDeque::from([(first, Vec::<ModelStep>::new())]);
     while let Some((mut model, path)) = open.pop_back() {
         let mut steps = model.steps();
-        if steps.is_empty() && model.world.board.landings.values().any(|it| it.retry_fleet_ms.is_some()) {
+        if steps.is_empty()
+            && model
+                .world
+                .board
+                .landings
+                .values()
+                .any(|it| it.retry_fleet_ms.is_some())
+        {
             model.world.advance(SECOND_MS);
             model.record_ends();
             steps = model.steps();
@@ -383,7 +556,11 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
         }
         if steps.is_empty() {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.check_end()));
-            assert!(done.is_ok(), "{}, every = {every}: after {path:?}", truth.name);
+            assert!(
+                done.is_ok(),
+                "{}, every = {every}: after {path:?}",
+                truth.name
+            );
         }
         for step in steps {
             let mut next = model.clone();
@@ -393,7 +570,11 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
                 next.apply_step(step);
                 next.check();
             }));
-            assert!(done.is_ok(), "{}, every = {every}: after {path:?}", truth.name);
+            assert!(
+                done.is_ok(),
+                "{}, every = {every}: after {path:?}",
+                truth.name
+            );
             if seen.insert(next.state_key()) {
                 open.push_back((next, path));
             }
@@ -403,7 +584,10 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
 }
 
 fn disturbances(default: u32) -> u32 {
-    std::env::var("REGATTA_MODEL_DISTURBANCES").ok().and_then(|it| it.parse().ok()).unwrap_or(default)
+    std::env::var("REGATTA_MODEL_DISTURBANCES")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(default)
 }
 
 /// Q1, Q2, Q7, Q8, Q12, Q14: every interleaving of a queue of three landings with two slots, with
@@ -413,7 +597,10 @@ fn q1_q7_q8_q12_the_rules_hold_in_every_interleaving_of_a_short_queue() {
     for truth in SCENARIOS {
         let states = explore(*truth, true, disturbances(1));
         println!("every commit, {}: {states} states", truth.name);
-        assert!(states > 100, "too few states: the model explores nothing: {states}");
+        assert!(
+            states > 100,
+            "too few states: the model explores nothing: {states}"
+        );
     }
 }
 
@@ -423,6 +610,9 @@ fn q7_q8_q12_q14_the_rules_hold_in_every_interleaving_of_batches() {
     for truth in SCENARIOS {
         let states = explore(*truth, false, disturbances(1));
         println!("tips of batches, {}: {states} states", truth.name);
-        assert!(states > 50, "too few states: the model explores nothing: {states}");
+        assert!(
+            states > 50,
+            "too few states: the model explores nothing: {states}"
+        );
     }
 }

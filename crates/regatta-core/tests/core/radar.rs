@@ -1,10 +1,10 @@
 //! Predicted collisions between running attempts: the starts that they delay, and how many of the
 //! warnings came true.
 
+use regatta_core::collision_forecast::FoundCollision;
 use regatta_core::command::Command;
 use regatta_core::ids::AttemptId;
 use regatta_core::landing::TrialOutcome;
-use regatta_core::collision_forecast::FoundCollision;
 use regatta_core::schedule::WaitKind;
 use regatta_core::task::TaskStatus;
 
@@ -13,9 +13,19 @@ use crate::world::{World, shop};
 fn report_collisions(world: &mut World, found: &[(AttemptId, Option<AttemptId>, &str)]) {
     let found = found
         .iter()
-        .map(|(one, other, path)| FoundCollision { one: *one, other: *other, paths: vec![(*path).to_owned()] })
+        .map(|(one, other, path)| FoundCollision {
+            one: *one,
+            other: *other,
+            paths: vec![(*path).to_owned()],
+        })
         .collect();
-    world.ask("regatta", Command::ReportCollisions { project: shop(), found });
+    world.ask(
+        "regatta",
+        Command::ReportCollisions {
+            project: shop(),
+            found,
+        },
+    );
 }
 
 /// W1: a task whose manifest contains a file in which two attempts collide waits until the
@@ -27,11 +37,22 @@ fn a_task_waits_while_two_attempts_collide_in_its_file() {
     world.add_task("two", &["src/b.rs"]);
     let (one, two) = (world.take_task("ada"), world.take_task("bob"));
     // Both attempts changed the same file outside of their manifests.
-    report_collisions(&mut world, &[(one.attempt, Some(two.attempt), "src/shared.rs")]);
+    report_collisions(
+        &mut world,
+        &[(one.attempt, Some(two.attempt), "src/shared.rs")],
+    );
     let hot = world.add_task("three", &["src/shared.rs"]);
     let cool = world.add_task("four", &["src/d.rs"]);
-    assert_eq!(world.poll("eve").map(|it| it.task), Some(cool), "a task without a collision starts");
-    assert!(world.wait_kinds(hot).contains(&WaitKind::Conflict), "{:?}", world.wait_kinds(hot));
+    assert_eq!(
+        world.poll("eve").map(|it| it.task),
+        Some(cool),
+        "a task without a collision starts"
+    );
+    assert!(
+        world.wait_kinds(hot).contains(&WaitKind::Conflict),
+        "{:?}",
+        world.wait_kinds(hot)
+    );
     report_collisions(&mut world, &[]);
     assert!(!world.wait_kinds(hot).contains(&WaitKind::Conflict));
     world.finish_and_land(&one);
@@ -56,26 +77,52 @@ fn a_collision_of_ended_attempts_holds_up_nothing() {
 #[test]
 fn warnings_that_came_true_are_counted() {
     let mut world = World::with_serial_queue(&[("ada", 1), ("bob", 1), ("eve", 1), ("ian", 1)]);
-    for (name, file) in [("one", "src/a.rs"), ("two", "src/b.rs"), ("three", "src/c.rs"), ("four", "src/d.rs")] {
+    for (name, file) in [
+        ("one", "src/a.rs"),
+        ("two", "src/b.rs"),
+        ("three", "src/c.rs"),
+        ("four", "src/d.rs"),
+    ] {
         world.add_task(name, &[file]);
     }
     let grants = ["ada", "bob", "eve", "ian"].map(|it| world.take_task(it));
     let [one, two, three, four] = &grants;
-    let pairs = [(one.attempt, Some(two.attempt), "x"), (three.attempt, Some(four.attempt), "y")];
+    let pairs = [
+        (one.attempt, Some(two.attempt), "x"),
+        (three.attempt, Some(four.attempt), "y"),
+    ];
     report_collisions(&mut world, &pairs);
     report_collisions(&mut world, &pairs);
     let book = |world: &World| {
         let radar = &world.board.projects[&shop()].collision_forecast;
         (radar.warned, radar.proved, radar.lapsed)
     };
-    assert_eq!(book(&world), (2, 0, 0), "a repeated warning was counted twice");
+    assert_eq!(
+        book(&world),
+        (2, 0, 0),
+        "a repeated warning was counted twice"
+    );
     world.finish_and_land(one);
     let landing = world.submit(two);
-    world.report_trial(landing, TrialOutcome::Conflict { landing, paths: vec!["x".into()], kinds: vec![] });
+    world.report_trial(
+        landing,
+        TrialOutcome::Conflict {
+            landing,
+            paths: vec!["x".into()],
+            kinds: vec![],
+        },
+    );
     assert_eq!(book(&world), (2, 1, 0));
-    assert!(world.status(two.task).is_waiting(), "the task goes back for a fix-up");
+    assert!(
+        world.status(two.task).is_waiting(),
+        "the task goes back for a fix-up"
+    );
     report_collisions(&mut world, &pairs[1..]);
-    assert_eq!(book(&world), (2, 1, 0), "a proved warning counts as lapsed, too");
+    assert_eq!(
+        book(&world),
+        (2, 1, 0),
+        "a proved warning counts as lapsed, too"
+    );
     world.finish_and_land(three);
     world.finish_and_land(four);
     report_collisions(&mut world, &[]);

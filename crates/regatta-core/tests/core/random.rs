@@ -6,35 +6,45 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 use regatta_core::agent::{RegisterAgent, Runtime};
+use regatta_core::agent_protocol::{
+    AgentEvent, AgentRequest, FailureClass, RequestAnswer, RequestContent, StopReason, ToolCall,
+    ToolKind, Usage,
+};
 use regatta_core::approval::AnswerScope;
-use regatta_core::attempt::{ProgramExit, WorkFindings, SessionState, WorkVerdict};
+use regatta_core::attempt::{ProgramExit, SessionState, WorkFindings, WorkVerdict};
 use regatta_core::budget;
 use regatta_core::bus::PostMessage;
 use regatta_core::claim::{Acquire, ClaimMode, ClaimOwner};
 use regatta_core::command::{Actor, Command, PlannedTask, Request};
 use regatta_core::effect::Effect;
 use regatta_core::event::Event;
-use regatta_core::limits::MachineLimits;
-use regatta_core::start_gates::{TrunkState, StartFacts, LostLanding};
 use regatta_core::ids::{
-    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey, RunnerName, TaskId,
-    WaitId,
+    ApprovalId, AttemptId, ChannelName, ClaimId, LandingId, MessageId, MissionId, RequestKey,
+    RunnerName, TaskId, WaitId,
 };
 use regatta_core::landing::remote_sync::DivergedRemote;
-use regatta_core::landing::{MoveOutcome, LandingState, TrialOutcome};
+use regatta_core::landing::{LandingState, MoveOutcome, TrialOutcome};
 use regatta_core::lead;
+use regatta_core::limits::MachineLimits;
 use regatta_core::mission::{self, StartMission};
 use regatta_core::runner;
 use regatta_core::schedule::{PollGrant, PollRequest};
-use regatta_core::agent_protocol::{RequestAnswer, AgentRequest, FailureClass, AgentEvent, StopReason, ToolCall, ToolKind, Usage, RequestContent};
-use regatta_core::task::{AddTask, EditTask, Expects, AssignMode, IssueType};
+use regatta_core::start_gates::{LostLanding, StartFacts, TrunkState};
+use regatta_core::task::{AddTask, AssignMode, EditTask, Expects, IssueType};
 
-use crate::world::{HeldClaim, World, agent, commit, files, registration, shop, uri, task_to_add};
+use crate::world::{HeldClaim, World, agent, commit, files, registration, shop, task_to_add, uri};
 
 mod leads;
 
 const AGENTS: [&str; 3] = ["ada", "bob", "eve"];
-const MANIFESTS: [&[&str]; 6] = [&["src/**"], &["src/a.rs"], &["src/b.rs", "docs/x.md"], &["docs/**"], &["web/*"], &[]];
+const MANIFESTS: [&[&str]; 6] = [
+    &["src/**"],
+    &["src/a.rs"],
+    &["src/b.rs", "docs/x.md"],
+    &["docs/**"],
+    &["web/*"],
+    &[],
+];
 const URIS: [&str; 8] = [
     "file://shop/src/**",
     "file://shop/src/a.rs",
@@ -257,15 +267,28 @@ impl RandomRun {
             world.add_task("first", manifest);
         }
         // An agent whose program Regatta runs, with a provider that has rate limits.
-        let eve = RegisterAgent { runtime: Runtime::Scripted, provider: Some("acme".into()), ..registration("eve", 1) };
+        let eve = RegisterAgent {
+            runtime: Runtime::Scripted,
+            provider: Some("acme".into()),
+            ..registration("eve", 1)
+        };
         world.ask("ann", Command::RegisterAgent(eve));
-        RandomRun { world, requests: vec![] }
+        RandomRun {
+            world,
+            requests: vec![],
+        }
     }
 
     fn ask(&mut self, command: Command) {
         let nth = self.requests.len();
-        let key = nth.is_multiple_of(3).then(|| RequestKey::new(&format!("key-{nth}")).unwrap());
-        let request = Request { by: Actor::Person("ann".into()), key, command };
+        let key = nth
+            .is_multiple_of(3)
+            .then(|| RequestKey::new(&format!("key-{nth}")).unwrap());
+        let request = Request {
+            by: Actor::Person("ann".into()),
+            key,
+            command,
+        };
         self.requests.push(request.clone());
         self.request(request);
     }
@@ -286,7 +309,10 @@ impl RandomRun {
     /// Returns a grant, more often a live one, and with a wrong token or task if `wrong` is 1 or 2.
     fn grant(&self, index: Index, wrong: u8) -> Option<PollGrant> {
         let all = &self.world.grants;
-        let live: Vec<&PollGrant> = all.iter().filter(|it| self.world.board.attempts.contains_key(&it.attempt)).collect();
+        let live: Vec<&PollGrant> = all
+            .iter()
+            .filter(|it| self.world.board.attempts.contains_key(&it.attempt))
+            .collect();
         let mut grant = match wrong {
             0 if !live.is_empty() => PollGrant::clone(live[index.index(live.len())]),
             _ if all.is_empty() => return None,
@@ -319,58 +345,137 @@ impl RandomRun {
 
     fn landing(&self, index: Index) -> LandingId {
         let live: Vec<LandingId> = self.world.board.landings.keys().copied().collect();
-        if live.is_empty() { LandingId(index.index(4) as u64) } else { *index.get(&live) }
+        if live.is_empty() {
+            LandingId(index.index(4) as u64)
+        } else {
+            *index.get(&live)
+        }
     }
 
     fn verdict(&self, task: TaskId, how: u8) -> WorkVerdict {
-        let inside = self.world.board.tasks.get(&task).and_then(|it| it.files.first());
+        let inside = self
+            .world
+            .board
+            .tasks
+            .get(&task)
+            .and_then(|it| it.files.first());
         let inside = inside.map_or("notes.txt".to_owned(), |it| it.as_str().replace('*', "x"));
         match how % 8 {
-            0 => WorkVerdict::Failed { reason: "1 test failed".into() },
-            1 => WorkVerdict::Unknown { reason: "no disk".into() },
-            2 => WorkVerdict::Passed { commit: commit(5), base: commit(4), changed: vec![] },
-            3 => WorkVerdict::Passed { commit: commit(5), base: commit(4), changed: vec!["elsewhere".into()] },
-            _ => WorkVerdict::Passed { commit: commit(5), base: commit(4), changed: vec![inside] },
+            0 => WorkVerdict::Failed {
+                reason: "1 test failed".into(),
+            },
+            1 => WorkVerdict::Unknown {
+                reason: "no disk".into(),
+            },
+            2 => WorkVerdict::Passed {
+                commit: commit(5),
+                base: commit(4),
+                changed: vec![],
+            },
+            3 => WorkVerdict::Passed {
+                commit: commit(5),
+                base: commit(4),
+                changed: vec!["elsewhere".into()],
+            },
+            _ => WorkVerdict::Passed {
+                commit: commit(5),
+                base: commit(4),
+                changed: vec![inside],
+            },
         }
     }
 
     fn trial_result(&self, landing: LandingId, how: u8) -> TrialOutcome {
         // The landing at fault is usually one of the trial.
-        let train = self.world.board.landings.get(&landing).map_or_else(Vec::new, |it| it.trial_landings());
-        let at = train.get(how as usize / 8 % train.len().max(1)).copied().unwrap_or(LandingId(99));
+        let train = self
+            .world
+            .board
+            .landings
+            .get(&landing)
+            .map_or_else(Vec::new, |it| it.trial_landings());
+        let at = train
+            .get(how as usize / 8 % train.len().max(1))
+            .copied()
+            .unwrap_or(LandingId(99));
         match how % 8 {
-            0 => TrialOutcome::AlreadyOnTrunk { tip: commit(6), landed_as: vec![] },
-            1 => TrialOutcome::Conflict { landing: at, paths: vec!["src/a.rs".into()], kinds: vec![] },
-            2 | 3 => TrialOutcome::Failed { reason: "2 tests failed".into(), output: None, settled: vec![] },
-            4 if how > 128 => TrialOutcome::Held { landing: Some(at), reason: "no disk".into() },
+            0 => TrialOutcome::AlreadyOnTrunk {
+                tip: commit(6),
+                landed_as: vec![],
+            },
+            1 => TrialOutcome::Conflict {
+                landing: at,
+                paths: vec!["src/a.rs".into()],
+                kinds: vec![],
+            },
+            2 | 3 => TrialOutcome::Failed {
+                reason: "2 tests failed".into(),
+                output: None,
+                settled: vec![],
+            },
+            4 if how > 128 => TrialOutcome::Held {
+                landing: Some(at),
+                reason: "no disk".into(),
+            },
             4 if how > 100 => TrialOutcome::TrunkMoved,
-            _ => TrialOutcome::Passed { old: commit(6), new: commit(7), carries: vec![] },
+            _ => TrialOutcome::Passed {
+                old: commit(6),
+                new: commit(7),
+                carries: vec![],
+            },
         }
     }
 
     /// Returns an output of a program, mostly in an order that makes sense.
     fn agent_event(&self, talk: &SessionState, what: u8, usage: u64) -> AgentEvent {
-        let used = talk.usage_by_session.iter().find(|it| it.0.is_none()).map(|it| it.1).unwrap_or_default();
+        let used = talk
+            .usage_by_session
+            .iter()
+            .find(|it| it.0.is_none())
+            .map(|it| it.1)
+            .unwrap_or_default();
         match what % 10 {
-            0 => AgentEvent::Started { session: Some(format!("s{}", what / 100)), model: None },
+            0 => AgentEvent::Started {
+                session: Some(format!("s{}", what / 100)),
+                model: None,
+            },
             1 | 2 => AgentEvent::TurnStarted { n: talk.turns },
-            3 | 4 => AgentEvent::Usage { session: None, usage: Usage { output: used.output + usage, ..used } },
+            3 | 4 => AgentEvent::Usage {
+                session: None,
+                usage: Usage {
+                    output: used.output + usage,
+                    ..used
+                },
+            },
             5 => AgentEvent::RequestMade(AgentRequest {
                 id: format!("{}", what / 50),
                 content: RequestContent::Permission {
-                    tool: ToolCall { kind: ToolKind::Execute, paths: vec!["/etc/passwd".into()], ..ToolCall::default() },
+                    tool: ToolCall {
+                        kind: ToolKind::Execute,
+                        paths: vec!["/etc/passwd".into()],
+                        ..ToolCall::default()
+                    },
                     options: vec![],
                 },
             }),
-            6 => AgentEvent::RequestWithdrawn { request: format!("{}", what / 50) },
+            6 => AgentEvent::RequestWithdrawn {
+                request: format!("{}", what / 50),
+            },
             7 => AgentEvent::Limited {
                 deadline_unix_ms: (what > 100).then_some(self.world.now.unix_ms + 60_000),
                 detail: "limit".into(),
             },
             _ => {
                 let class = (what > 150).then(|| FailureClass::ALL[what as usize % 9]);
-                let stop = if class.is_some() { StopReason::Error } else { StopReason::EndTurn };
-                AgentEvent::TurnEnded { stop, class, detail: String::new() }
+                let stop = if class.is_some() {
+                    StopReason::Error
+                } else {
+                    StopReason::EndTurn
+                };
+                AgentEvent::TurnEnded {
+                    stop,
+                    class,
+                    detail: String::new(),
+                }
             }
         }
     }
@@ -378,20 +483,36 @@ impl RandomRun {
     /// Returns facts of the shell. Sometimes memory or disk is short, or landed work is missing
     /// from the trunk.
     fn facts(&self, mission: Option<MissionId>) -> StartFacts {
-        let last = mission.and_then(|it| self.world.board.missions.get(&it)).and_then(|it| it.landed.last.clone());
+        let last = mission
+            .and_then(|it| self.world.board.missions.get(&it))
+            .and_then(|it| it.landed.last.clone());
         let dice = self.requests.len() as u64 * 7 % 23;
-        let there = |lost| TrunkState::Present { tip: commit(9), upstream: None, behind: dice as u32 % 3, lost };
+        let there = |lost| TrunkState::Present {
+            tip: commit(9),
+            upstream: None,
+            behind: dice as u32 % 3,
+            lost,
+        };
         StartFacts {
             memory_mb: dice.is_multiple_of(5).then_some(dice * 30),
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
-            runner: ["box", "gpu"].get(dice as usize % 5).map(|it| RunnerName::new(it).unwrap()),
+            runner: ["box", "gpu"]
+                .get(dice as usize % 5)
+                .map(|it| RunnerName::new(it).unwrap()),
             base: match dice % 4 {
                 0 => None,
-                1 if dice.is_multiple_of(3) => Some(TrunkState::Broken { reason: "there is no branch main".into() }),
+                1 if dice.is_multiple_of(3) => Some(TrunkState::Broken {
+                    reason: "there is no branch main".into(),
+                }),
                 2 => {
                     let lost = last.filter(|_| dice.is_multiple_of(3));
                     Some(there(
-                        lost.map(|commit| LostLanding { task: TaskId(dice % 3 + 1), commit }).into_iter().collect(),
+                        lost.map(|commit| LostLanding {
+                            task: TaskId(dice % 3 + 1),
+                            commit,
+                        })
+                        .into_iter()
+                        .collect(),
                     ))
                 }
                 _ => Some(there(vec![])),
@@ -402,24 +523,39 @@ impl RandomRun {
     fn move_result(&self, how: u8) -> MoveOutcome {
         match how % 8 {
             0 => MoveOutcome::TrunkMoved,
-            1 => MoveOutcome::Dirty { paths: vec!["src/a.rs".into()] },
-            2 => MoveOutcome::Held { reason: "no disk".into() },
+            1 => MoveOutcome::Dirty {
+                paths: vec!["src/a.rs".into()],
+            },
+            2 => MoveOutcome::Held {
+                reason: "no disk".into(),
+            },
             _ => MoveOutcome::Moved,
         }
     }
 
     fn program_exit(&self, how: u8) -> ProgramExit {
         match how % 6 {
-            0 => ProgramExit::Failed { reason: "exit 1".into(), class: FailureClass::ALL.get(how as usize % 12).copied() },
+            0 => ProgramExit::Failed {
+                reason: "exit 1".into(),
+                class: FailureClass::ALL.get(how as usize % 12).copied(),
+            },
             1 => ProgramExit::Lost,
-            2 => ProgramExit::NotRun { reason: "no such program".into(), fault: None },
+            2 => ProgramExit::NotRun {
+                reason: "no such program".into(),
+                fault: None,
+            },
             _ => ProgramExit::Done { output: None },
         }
     }
 
     /// Performs an effect of the outbox and reports its result. The report may come late.
     fn perform(&mut self, index: Index, how: u8) {
-        let owed: Vec<_> = self.world.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+        let owed: Vec<_> = self
+            .world
+            .outbox
+            .iter()
+            .map(|(key, effect)| (*key, effect.clone()))
+            .collect();
         if owed.is_empty() {
             return;
         }
@@ -432,10 +568,19 @@ impl RandomRun {
         let token = |id| self.world.board.attempts.get(id).map_or(0, |it| it.token);
         let command = match &effect {
             Effect::RunAttempt { attempt } | Effect::StopAttempt { attempt } => {
-                Command::ReportExited { attempt: *attempt, token: token(attempt), exit: self.program_exit(how) }
+                Command::ReportExited {
+                    attempt: *attempt,
+                    token: token(attempt),
+                    exit: self.program_exit(how),
+                }
             }
             Effect::Validate { attempt } => {
-                let task = self.world.board.attempts.get(attempt).map_or(TaskId(1), |it| it.task);
+                let task = self
+                    .world
+                    .board
+                    .attempts
+                    .get(attempt)
+                    .map_or(TaskId(1), |it| it.task);
                 let verdict = self.verdict(task, how);
                 Command::ReportWorkVerdict {
                     attempt: *attempt,
@@ -444,20 +589,31 @@ impl RandomRun {
                     findings: WorkFindings::default(),
                 }
             }
-            Effect::TryLanding { landing } => {
-                Command::ReportTrial { landing: *landing, outcome: self.trial_result(*landing, how) }
-            }
-            Effect::MoveTrunk { landing, fence } => {
-                Command::ReportTrunkMove { landing: *landing, fence: *fence, outcome: self.move_result(how) }
-            }
+            Effect::TryLanding { landing } => Command::ReportTrial {
+                landing: *landing,
+                outcome: self.trial_result(*landing, how),
+            },
+            Effect::MoveTrunk { landing, fence } => Command::ReportTrunkMove {
+                landing: *landing,
+                fence: *fence,
+                outcome: self.move_result(how),
+            },
             Effect::PrepareWorkspace { .. }
             | Effect::RemoveWorkspace { .. }
             | Effect::AfterLanding { .. }
             | Effect::PushTrunk { .. }
             | Effect::Nudge { .. } => Command::ReportPerformed,
             Effect::RunHook { firing } => {
-                let (ended, output) = (regatta_core::hook::FiringEnd::Exited(i32::from(how)), "said".to_owned());
-                Command::ReportHook { firing: *firing, ended, output, sandbox_description: None }
+                let (ended, output) = (
+                    regatta_core::hook::FiringEnd::Exited(i32::from(how)),
+                    "said".to_owned(),
+                );
+                Command::ReportHook {
+                    firing: *firing,
+                    ended,
+                    output,
+                    sandbox_description: None,
+                }
             }
             Effect::ResolveTeam { .. } | Effect::PushBranch { .. } => Command::ReportPerformed,
         };
@@ -467,27 +623,69 @@ impl RandomRun {
     fn edit(&self, what: u8, other: Index) -> EditTask {
         let none = EditTask::default();
         match what % 10 {
-            0 => EditTask { priority: Some(what % 4), ..none },
-            1 => EditTask { paused: Some(regatta_core::task::SetPause::Pause("wait".into())), ..none },
-            2 | 3 => EditTask { paused: Some(regatta_core::task::SetPause::Resume), ..none },
-            4 => EditTask { backlog: Some(true), ..none },
-            5 => EditTask { backlog: Some(false), ..none },
-            6 => EditTask { blocked_by: Some(vec![self.task(other)]), ..none },
-            7 => EditTask { blocked_by: Some(vec![]), ..none },
-            8 => EditTask { files: Some(files(MANIFESTS[what as usize % 6])), ..none },
-            _ => EditTask { subject: Some("other words".into()), ..none },
+            0 => EditTask {
+                priority: Some(what % 4),
+                ..none
+            },
+            1 => EditTask {
+                paused: Some(regatta_core::task::SetPause::Pause("wait".into())),
+                ..none
+            },
+            2 | 3 => EditTask {
+                paused: Some(regatta_core::task::SetPause::Resume),
+                ..none
+            },
+            4 => EditTask {
+                backlog: Some(true),
+                ..none
+            },
+            5 => EditTask {
+                backlog: Some(false),
+                ..none
+            },
+            6 => EditTask {
+                blocked_by: Some(vec![self.task(other)]),
+                ..none
+            },
+            7 => EditTask {
+                blocked_by: Some(vec![]),
+                ..none
+            },
+            8 => EditTask {
+                files: Some(files(MANIFESTS[what as usize % 6])),
+                ..none
+            },
+            _ => EditTask {
+                subject: Some("other words".into()),
+                ..none
+            },
         }
     }
 
     fn add(&self, manifest: usize, priority: u8, kind: u8) -> AddTask {
         let issue_type = [IssueType::Task, IssueType::Bug, IssueType::Docs][kind as usize % 3];
-        let expects = if kind >= 240 { Expects::Report } else { Expects::Changes };
-        let project = if kind % 16 == 15 { regatta_core::ids::ProjectName::new("docs").unwrap() } else { shop() };
-        AddTask { priority, issue_type, expects, project, ..task_to_add("part", MANIFESTS[manifest]) }
+        let expects = if kind >= 240 {
+            Expects::Report
+        } else {
+            Expects::Changes
+        };
+        let project = if kind % 16 == 15 {
+            regatta_core::ids::ProjectName::new("docs").unwrap()
+        } else {
+            shop()
+        };
+        AddTask {
+            priority,
+            issue_type,
+            expects,
+            project,
+            ..task_to_add("part", MANIFESTS[manifest])
+        }
     }
 
     fn apply_step(&mut self, step: &RandomStep) {
-        let how_of = |it: u8| [AssignMode::Direct, AssignMode::Queue, AssignMode::Offer][it as usize % 3];
+        let how_of =
+            |it: u8| [AssignMode::Direct, AssignMode::Queue, AssignMode::Offer][it as usize % 3];
         match *step {
             RandomStep::Wait { time, tick, jump } => {
                 self.world.jump_wall(jump);
@@ -497,51 +695,111 @@ impl RandomRun {
                     self.world.advance_without_tick(TIMES[time]);
                 }
             }
-            RandomStep::Add { manifest, priority, kind, blocker, to, how } => {
+            RandomStep::Add {
+                manifest,
+                priority,
+                kind,
+                blocker,
+                to,
+                how,
+            } => {
                 if self.world.board.counters.task < MAX_TASKS {
                     let blocked_by = blocker.map(|it| self.task(it)).into_iter().collect();
-                    let task = AddTask { blocked_by, ..self.add(manifest, priority, kind) };
-                    self.ask(Command::AddTask { task, assign: to.map(|it| agent(AGENTS[it])), how: how_of(how) });
+                    let task = AddTask {
+                        blocked_by,
+                        ..self.add(manifest, priority, kind)
+                    };
+                    self.ask(Command::AddTask {
+                        task,
+                        assign: to.map(|it| agent(AGENTS[it])),
+                        how: how_of(how),
+                    });
                 }
             }
             RandomStep::Edit { task, what, other } => {
-                self.ask(Command::EditTask { task: self.task(task), edit: self.edit(what, other) });
+                self.ask(Command::EditTask {
+                    task: self.task(task),
+                    edit: self.edit(what, other),
+                });
             }
             RandomStep::Assign { task, to, how } => {
                 let to = to.map(|it| agent(AGENTS[it]));
-                self.ask(Command::AssignTask { task: self.task(task), to, how: how_of(how) });
+                self.ask(Command::AssignTask {
+                    task: self.task(task),
+                    to,
+                    how: how_of(how),
+                });
             }
-            RandomStep::Answer { task, agent: who, accept } => {
-                self.ask(Command::AnswerOffer { task: self.task(task), agent: agent(AGENTS[who]), accept });
+            RandomStep::Answer {
+                task,
+                agent: who,
+                accept,
+            } => {
+                self.ask(Command::AnswerOffer {
+                    task: self.task(task),
+                    agent: agent(AGENTS[who]),
+                    accept,
+                });
             }
-            RandomStep::Cancel { task } => self.ask(Command::CancelTask { task: self.task(task), reason: "no".into() }),
-            RandomStep::Stop { task } => {
-                self.ask(Command::StopTask { task: self.task(task), reason: "stop".into(), pause: false })
-            }
-            RandomStep::Land { task, first } => self.ask(Command::Land { task: self.task(task), first }),
+            RandomStep::Cancel { task } => self.ask(Command::CancelTask {
+                task: self.task(task),
+                reason: "no".into(),
+            }),
+            RandomStep::Stop { task } => self.ask(Command::StopTask {
+                task: self.task(task),
+                reason: "stop".into(),
+                pause: false,
+            }),
+            RandomStep::Land { task, first } => self.ask(Command::Land {
+                task: self.task(task),
+                first,
+            }),
             RandomStep::Queue { task, what } => {
                 let task = self.task(task);
                 match what % 5 {
                     4 => {
                         if self.world.board.counters.task < MAX_TASKS {
-                            let found = DivergedRemote { remote: "origin".into(), tip: commit(800), changed: vec![] };
+                            let found = DivergedRemote {
+                                remote: "origin".into(),
+                                tip: commit(800),
+                                changed: vec![],
+                            };
                             let ours = commit(self.world.trunk);
-                            self.ask(Command::ReportDiverged { project: shop(), commit: ours, found });
+                            self.ask(Command::ReportDiverged {
+                                project: shop(),
+                                commit: ours,
+                                found,
+                            });
                         }
                     }
-                    0 => self.ask(Command::HoldQueue { project: shop(), reason: "wait".into() }),
+                    0 => self.ask(Command::HoldQueue {
+                        project: shop(),
+                        reason: "wait".into(),
+                    }),
                     1 => self.ask(Command::ReleaseQueue { project: shop() }),
-                    2 => self.ask(Command::Revise { task, text: "once more".into() }),
+                    2 => self.ask(Command::Revise {
+                        task,
+                        text: "once more".into(),
+                    }),
                     _ => {
-                        if let Some(done) =
-                            self.world.find_stored(task).filter(|_| self.world.board.counters.task < MAX_TASKS)
+                        if let Some(done) = self
+                            .world
+                            .find_stored(task)
+                            .filter(|_| self.world.board.counters.task < MAX_TASKS)
                         {
-                            self.ask(Command::Undo { done: Box::new(done) });
+                            self.ask(Command::Undo {
+                                done: Box::new(done),
+                            });
                         }
                     }
                 }
             }
-            RandomStep::Poll { agent: who, supervised, short, mission } => {
+            RandomStep::Poll {
+                agent: who,
+                supervised,
+                short,
+                mission,
+            } => {
                 let mission = mission.then_some(MissionId(1));
                 let poll = PollRequest {
                     agent: agent(AGENTS[who]),
@@ -553,23 +811,54 @@ impl RandomRun {
                     by_hand: false,
                 };
                 let facts = Box::new(self.facts(mission));
-                self.ask(if supervised { Command::PollSupervised { poll, facts } } else { Command::Poll(poll) });
+                self.ask(if supervised {
+                    Command::PollSupervised { poll, facts }
+                } else {
+                    Command::Poll(poll)
+                });
             }
             RandomStep::AttemptCall { grant, wrong, what } => {
-                if let Some(PollGrant { task, attempt, token, .. }) = self.grant(grant, wrong) {
+                if let Some(PollGrant {
+                    task,
+                    attempt,
+                    token,
+                    ..
+                }) = self.grant(grant, wrong)
+                {
                     self.ask(match what % 8 {
-                        0 => Command::GiveUp { task, attempt, token, reason: None },
-                        1 | 2 => Command::Progress { task, attempt, token, text: "reading".into() },
-                        _ => {
-                            Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] }
-                        }
+                        0 => Command::GiveUp {
+                            task,
+                            attempt,
+                            token,
+                            reason: None,
+                        },
+                        1 | 2 => Command::Progress {
+                            task,
+                            attempt,
+                            token,
+                            text: "reading".into(),
+                        },
+                        _ => Command::Finish {
+                            task,
+                            attempt,
+                            token,
+                            output: None,
+                            not_needed: false,
+                            learnings: vec![],
+                        },
                     });
                 }
             }
             RandomStep::Exit { grant, wrong, how } => {
                 if let Some(it) = self.grant(grant, wrong) {
                     // Only a process that Regatta started can exit.
-                    if self.world.board.attempts.get(&it.attempt).is_none_or(|it| it.supervised) {
+                    if self
+                        .world
+                        .board
+                        .attempts
+                        .get(&it.attempt)
+                        .is_none_or(|it| it.supervised)
+                    {
                         self.ask(crate::world::exit_command(&it, self.program_exit(how)));
                     }
                 }
@@ -587,27 +876,53 @@ impl RandomRun {
             }
             RandomStep::Try { landing, how } => {
                 let landing = self.landing(landing);
-                self.ask(Command::ReportTrial { landing, outcome: self.trial_result(landing, how) });
+                self.ask(Command::ReportTrial {
+                    landing,
+                    outcome: self.trial_result(landing, how),
+                });
             }
-            RandomStep::Move { landing, wrong, how } => {
+            RandomStep::Move {
+                landing,
+                wrong,
+                how,
+            } => {
                 let landing = self.landing(landing);
                 let fence = match self.world.board.landings.get(&landing).map(|it| &it.state) {
                     Some(LandingState::Moving { fence, .. }) => *fence + u64::from(wrong),
                     _ => u64::from(wrong),
                 };
-                self.ask(Command::ReportTrunkMove { landing, fence, outcome: self.move_result(how) });
+                self.ask(Command::ReportTrunkMove {
+                    landing,
+                    fence,
+                    outcome: self.move_result(how),
+                });
             }
             RandomStep::Perform { effect, how } => self.perform(effect, how),
-            RandomStep::Mission { waves, workers, tasks, adopt } => {
-                if self.world.board.counters.task + 3 > MAX_TASKS || self.world.board.missions.len() > 1 {
+            RandomStep::Mission {
+                waves,
+                workers,
+                tasks,
+                adopt,
+            } => {
+                if self.world.board.counters.task + 3 > MAX_TASKS
+                    || self.world.board.missions.len() > 1
+                {
                     return;
                 }
                 let planned = |nth: usize| PlannedTask {
                     task: self.add((tasks as usize + nth) % 6, tasks % 3, 0),
-                    after: if nth > 0 && tasks % 2 == 0 { vec![nth - 1] } else { vec![] },
+                    after: if nth > 0 && tasks % 2 == 0 {
+                        vec![nth - 1]
+                    } else {
+                        vec![]
+                    },
                     assign: (tasks as usize % 7 == nth).then(|| agent("ada")),
                 };
-                let mode = if waves { mission::StartMode::Waves } else { mission::StartMode::Flow };
+                let mode = if waves {
+                    mission::StartMode::Waves
+                } else {
+                    mission::StartMode::Flow
+                };
                 let agents = vec![agent("ada"), agent("bob")];
                 let mission = StartMission {
                     project: shop(),
@@ -618,31 +933,63 @@ impl RandomRun {
                     mode,
                     isolate: tasks % 5 == 0,
                     wave_commits: waves && workers % 2 == 0,
-                    serial: if tasks % 3 == 0 { files(&["src/**"]) } else { vec![] },
+                    serial: if tasks % 3 == 0 {
+                        files(&["src/**"])
+                    } else {
+                        vec![]
+                    },
                     budget: Default::default(),
                 };
                 let adopt = adopt.map(|it| self.task(it)).into_iter().collect();
                 let tasks = (0..tasks as usize % 4).map(planned).collect();
-                self.ask(Command::StartMission { mission, tasks, adopt });
+                self.ask(Command::StartMission {
+                    mission,
+                    tasks,
+                    adopt,
+                });
             }
             RandomStep::ChangeMission { mission, what } => {
                 let mission = MissionId(mission.index(2) as u64 + 1);
                 self.ask(match what % 4 {
                     0 => Command::DrainMission { mission },
-                    1 => Command::StopMission { mission, reason: "enough".into() },
+                    1 => Command::StopMission {
+                        mission,
+                        reason: "enough".into(),
+                    },
                     _ => Command::ResumeMission { mission },
                 });
             }
-            RandomStep::Acquire { owner, grant, uris, shared, ttl, wait } => {
+            RandomStep::Acquire {
+                owner,
+                grant,
+                uris,
+                shared,
+                ttl,
+                wait,
+            } => {
                 let owner = match (owner % 4, self.grant(grant, 3)) {
                     (3, Some(it)) => ClaimOwner::Attempt(it.attempt),
                     (nth, _) => ClaimOwner::Agent(agent(AGENTS[nth as usize % 3])),
                 };
-                let uris = (0..8).filter(|it| uris & (1 << it) != 0).map(|it| uri(URIS[it])).collect();
-                let mode = if shared { ClaimMode::Shared } else { ClaimMode::Exclusive };
+                let uris = (0..8)
+                    .filter(|it| uris & (1 << it) != 0)
+                    .map(|it| uri(URIS[it]))
+                    .collect();
+                let mode = if shared {
+                    ClaimMode::Shared
+                } else {
+                    ClaimMode::Exclusive
+                };
                 let wait_ms = if wait < 2 { 0 } else { TIMES[wait] };
                 let memo = String::new();
-                self.ask(Command::Acquire(Acquire { owner, uris, mode, ttl_ms: TIMES[ttl], wait_ms, memo }));
+                self.ask(Command::Acquire(Acquire {
+                    owner,
+                    uris,
+                    mode,
+                    ttl_ms: TIMES[ttl],
+                    wait_ms,
+                    memo,
+                }));
             }
             RandomStep::Renew { lease, wrong } => {
                 if let Some(HeldClaim { claim, token }) = self.lease(lease, wrong) {
@@ -656,42 +1003,108 @@ impl RandomRun {
             }
             RandomStep::CancelWait { wait } => {
                 let last = self.world.board.counters.wait as usize;
-                self.ask(Command::CancelWait { wait: WaitId(wait.index(last + 1) as u64) });
+                self.ask(Command::CancelWait {
+                    wait: WaitId(wait.index(last + 1) as u64),
+                });
             }
-            RandomStep::Limit { max_attempts } => {
-                self.ask(Command::SetLimits { limits: MachineLimits { max_attempts, ..MachineLimits::default() } })
-            }
-            RandomStep::Register { agent: who, max_tasks } => {
-                let register = RegisterAgent { description: "again".into(), ..registration(AGENTS[who], max_tasks) };
+            RandomStep::Limit { max_attempts } => self.ask(Command::SetLimits {
+                limits: MachineLimits {
+                    max_attempts,
+                    ..MachineLimits::default()
+                },
+            }),
+            RandomStep::Register {
+                agent: who,
+                max_tasks,
+            } => {
+                let register = RegisterAgent {
+                    description: "again".into(),
+                    ..registration(AGENTS[who], max_tasks)
+                };
                 self.ask(Command::RegisterAgent(register));
             }
             RandomStep::BusMessage { read } => {
                 let channel = ChannelName::new("shop").unwrap();
                 self.ask(match read {
-                    None => Command::Post(PostMessage { channel, text: "@ada hello".into(), labels: vec![], reply_to: None }),
-                    Some(number) => Command::MarkRead { agent: agent("ada"), channel, read: MessageId(number) },
+                    None => Command::Post(PostMessage {
+                        channel,
+                        text: "@ada hello".into(),
+                        labels: vec![],
+                        reply_to: None,
+                    }),
+                    Some(number) => Command::MarkRead {
+                        agent: agent("ada"),
+                        channel,
+                        read: MessageId(number),
+                    },
                 });
             }
-            RandomStep::AgentEvent { grant, wrong, what, usage } => {
+            RandomStep::AgentEvent {
+                grant,
+                wrong,
+                what,
+                usage,
+            } => {
                 if let Some(it) = self.grant(grant, wrong) {
-                    let talk = self.world.board.attempts.get(&it.attempt).map(|it| it.session.clone()).unwrap_or_default();
+                    let talk = self
+                        .world
+                        .board
+                        .attempts
+                        .get(&it.attempt)
+                        .map(|it| it.session.clone())
+                        .unwrap_or_default();
                     let said = self.agent_event(&talk, what, u64::from(usage));
                     let n = talk.last_record + u64::from(wrong == 0);
-                    self.ask(Command::ReportAgentEvent { attempt: it.attempt, token: it.token, n, event: said });
+                    self.ask(Command::ReportAgentEvent {
+                        attempt: it.attempt,
+                        token: it.token,
+                        n,
+                        event: said,
+                    });
                 }
             }
             RandomStep::Intervene { task, what } => {
                 let task = self.task(task);
-                let approval = self.world.board.approvals.keys().next_back().copied().unwrap_or(ApprovalId(1));
-                let reach = [AnswerScope::Once, AnswerScope::Task, AnswerScope::Mission, AnswerScope::Always][what as usize / 16 % 4];
+                let approval = self
+                    .world
+                    .board
+                    .approvals
+                    .keys()
+                    .next_back()
+                    .copied()
+                    .unwrap_or(ApprovalId(1));
+                let reach = [
+                    AnswerScope::Once,
+                    AnswerScope::Task,
+                    AnswerScope::Mission,
+                    AnswerScope::Always,
+                ][what as usize / 16 % 4];
                 self.ask(match what % 12 {
-                    0 | 1 => Command::Tell { task, text: "mind the gap".into() },
-                    2 => Command::PauseTask { task, reason: "wait".into() },
+                    0 | 1 => Command::Tell {
+                        task,
+                        text: "mind the gap".into(),
+                    },
+                    2 => Command::PauseTask {
+                        task,
+                        reason: "wait".into(),
+                    },
                     3 | 4 => Command::ResumeTask { task },
                     5 => Command::RetryTask { task, failed: None },
-                    6 | 7 => Command::Decide { approval, answer: RequestAnswer::Allow, scope: reach, also: vec![] },
-                    8 => Command::Decide { approval, answer: RequestAnswer::Deny { reason: None }, scope: reach, also: vec![] },
-                    9 => Command::ResumeAgent { agent: agent("eve") },
+                    6 | 7 => Command::Decide {
+                        approval,
+                        answer: RequestAnswer::Allow,
+                        scope: reach,
+                        also: vec![],
+                    },
+                    8 => Command::Decide {
+                        approval,
+                        answer: RequestAnswer::Deny { reason: None },
+                        scope: reach,
+                        also: vec![],
+                    },
+                    9 => Command::ResumeAgent {
+                        agent: agent("eve"),
+                    },
                     10 => {
                         let scope = [
                             budget::BudgetScope::Attempt,
@@ -701,7 +1114,13 @@ impl RandomRun {
                         ][what as usize / 16 % 4]
                             .clone();
                         let tokens = (what < 200).then_some(u64::from(what) * 4);
-                        Command::SetBudget { scope, ceiling: budget::Ceiling { tokens, ..Default::default() } }
+                        Command::SetBudget {
+                            scope,
+                            ceiling: budget::Ceiling {
+                                tokens,
+                                ..Default::default()
+                            },
+                        }
                     }
                     _ => Command::ReportSilent {
                         attempt: AttemptId(u64::from(what)),
@@ -712,13 +1131,23 @@ impl RandomRun {
             }
             RandomStep::RepeatRequest { request } => {
                 // A late or repeated request is exactly as it was, with its key or without.
-                if let Some(request) = self.requests.get(request.index(self.requests.len().max(1))).cloned() {
+                if let Some(request) = self
+                    .requests
+                    .get(request.index(self.requests.len().max(1)))
+                    .cloned()
+                {
                     self.request(request);
                 }
             }
             RandomStep::Runner { gpu, wrong, what } => {
                 let runner = RunnerName::new(if gpu { "gpu" } else { "box" }).unwrap();
-                let session = self.world.board.runners.get(&runner).map_or(0, |it| it.session) + u64::from(wrong);
+                let session = self
+                    .world
+                    .board
+                    .runners
+                    .get(&runner)
+                    .map_or(0, |it| it.session)
+                    + u64::from(wrong);
                 self.ask(match what % 8 {
                     0..=2 => Command::RegisterRunner(runner::RegisterRunner {
                         name: runner,
@@ -731,7 +1160,10 @@ impl RandomRun {
                     }),
                     3 | 4 => Command::BeatRunner { runner, session },
                     5 => Command::LeaveRunner { runner, session },
-                    6 => Command::DrainRunner { runner, reason: "update".into() },
+                    6 => Command::DrainRunner {
+                        runner,
+                        reason: "update".into(),
+                    },
                     _ => Command::RemoveRunner { runner },
                 });
             }
@@ -754,7 +1186,10 @@ fn run_steps(steps: &[RandomStep]) -> Result<(), TestCaseError> {
     told.map_err(|why| {
         let why = why.downcast_ref::<String>().cloned().unwrap_or_default();
         let lines = &story.world.transcript;
-        TestCaseError::fail(format!("{why}\n{}", lines[lines.len().saturating_sub(40)..].join("\n")))
+        TestCaseError::fail(format!(
+            "{why}\n{}",
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        ))
     })
 }
 

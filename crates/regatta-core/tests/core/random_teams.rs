@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::sample::Index;
+use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::ProgramExit;
 use regatta_core::command::Command;
-use regatta_core::launch::{self, LaunchPhase, MemberState, MemberCauseKind};
-use regatta_core::agent_protocol::FailureClass;
-use regatta_core::team::{TeamCommand, CreateTeam};
+use regatta_core::launch::{self, LaunchPhase, MemberCauseKind, MemberState};
+use regatta_core::team::{CreateTeam, TeamCommand};
 
 use crate::teams::*;
 use crate::world::World;
@@ -66,28 +66,59 @@ fn choose_member(names: &[String], which: &Index) -> Option<String> {
 fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
     match step {
         TeamStep::Resolve(missing) => {
-            let names: Vec<String> = launch_record(world).members.iter().map(|it| it.name.to_string()).collect();
-            let waits = launch_record(world).members.into_iter().filter(|it| it.state == MemberState::Queued && !it.prepared);
+            let names: Vec<String> = launch_record(world)
+                .members
+                .iter()
+                .map(|it| it.name.to_string())
+                .collect();
+            let waits = launch_record(world)
+                .members
+                .into_iter()
+                .filter(|it| it.state == MemberState::Queued && !it.prepared);
             let waits: BTreeSet<String> = waits.map(|it| it.name.to_string()).collect();
-            let gone: Vec<&str> = missing.iter().filter_map(|it| names.get(*it)).map(String::as_str).collect();
+            let gone: Vec<&str> = missing
+                .iter()
+                .filter_map(|it| names.get(*it))
+                .map(String::as_str)
+                .collect();
             report_resolutions(world, &gone);
-            return gone.into_iter().filter(|it| waits.contains(*it)).map(str::to_owned).collect();
+            return gone
+                .into_iter()
+                .filter(|it| waits.contains(*it))
+                .map(str::to_owned)
+                .collect();
         }
         TeamStep::ComesUp(which) => {
-            if let Some(who) = choose_member(&members_with_session(world, true), which).filter(|it| !is_stopping(world, it)) {
+            if let Some(who) = choose_member(&members_with_session(world, true), which)
+                .filter(|it| !is_stopping(world, it))
+            {
                 bring_up(world, &who);
             }
         }
         TeamStep::Starts(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which) {
                 let (attempt, token) = session_of(world, &who);
-                world.ask("regatta", Command::ReportLaunched { attempt, token, sandbox: None, warnings: vec![] });
+                world.ask(
+                    "regatta",
+                    Command::ReportLaunched {
+                        attempt,
+                        token,
+                        sandbox: None,
+                        warnings: vec![],
+                    },
+                );
             }
         }
         TeamStep::Crashes(which, how) => {
             if let Some(who) = choose_member(&members_with_session(world, false), which) {
                 let stopping = is_stopping(world, &who);
-                let class = [FailureClass::Crashed, FailureClass::Auth, FailureClass::RateLimit, FailureClass::BadConfig, FailureClass::Refused];
+                let class = [
+                    FailureClass::Crashed,
+                    FailureClass::Auth,
+                    FailureClass::RateLimit,
+                    FailureClass::BadConfig,
+                    FailureClass::Refused,
+                ];
                 crash_session(world, &who, class[usize::from(*how)]);
                 return if stopping { vec![] } else { vec![who] };
             }
@@ -100,24 +131,46 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
             }
         }
         TeamStep::Hangs(which) => {
-            if let Some(who) = choose_member(&members_with_session(world, true), which).filter(|it| !is_stopping(world, it)) {
+            if let Some(who) = choose_member(&members_with_session(world, true), which)
+                .filter(|it| !is_stopping(world, it))
+            {
                 start_session(world, &who);
                 let (attempt, token) = session_of(world, &who);
                 let since_ms = Some(world.board.limits.silence_ms);
-                world.ask("regatta", Command::ReportSilent { attempt, token, since_ms });
+                world.ask(
+                    "regatta",
+                    Command::ReportSilent {
+                        attempt,
+                        token,
+                        since_ms,
+                    },
+                );
                 return vec![who];
             }
         }
         TeamStep::Restart => world.restart(),
         TeamStep::Retry(which) => {
-            let all: Vec<String> = launch_record(world).members.iter().map(|it| it.name.to_string()).collect();
+            let all: Vec<String> = launch_record(world)
+                .members
+                .iter()
+                .map(|it| it.name.to_string())
+                .collect();
             if let Some(who) = choose_member(&all, which) {
-                let _may_be_refused = world.try_ask("ann", team_command(TeamCommand::Retry { team: team_name(), member: member_name(&who) }));
+                let _may_be_refused = world.try_ask(
+                    "ann",
+                    team_command(TeamCommand::Retry {
+                        team: team_name(),
+                        member: member_name(&who),
+                    }),
+                );
             }
         }
         TeamStep::Stop => stop_team(world),
         TeamStep::Relaunch => {
-            world.ask("ann", team_command(TeamCommand::Relaunch { team: team_name() }));
+            world.ask(
+                "ann",
+                team_command(TeamCommand::Relaunch { team: team_name() }),
+            );
         }
     }
     vec![]
@@ -126,8 +179,15 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
 /// Reports the end of every session that is being stopped, until the team is down.
 fn wind_down(world: &mut World) {
     while launch::is_up(&world.board, &team(world)) {
-        let going: Vec<String> = members_with_session(world, false).into_iter().filter(|it| is_stopping(world, it)).collect();
-        assert!(!going.is_empty(), "P10: the team is up, but no session is being stopped: {:?}", member_states(world));
+        let going: Vec<String> = members_with_session(world, false)
+            .into_iter()
+            .filter(|it| is_stopping(world, it))
+            .collect();
+        assert!(
+            !going.is_empty(),
+            "P10: the team is up, but no session is being stopped: {:?}",
+            member_states(world)
+        );
         for who in going {
             end_session(world, &who, ProgramExit::Lost);
         }

@@ -1,12 +1,12 @@
 //! Retries: the cost of each end of an attempt, the wait before the next one, and the end of
 //! retrying.
 
+use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::{AttemptCause, ProgramExit, WorkVerdict};
 use regatta_core::command::{Command, CommandOutcome};
-use regatta_core::limits::MachineLimits;
 use regatta_core::ids::TaskId;
+use regatta_core::limits::MachineLimits;
 use regatta_core::schedule::{PollGrant, WaitKind};
-use regatta_core::agent_protocol::FailureClass;
 use regatta_core::task::{DEFAULT_MAX_FAILURES, TaskStatus};
 
 use crate::world::{HOUR_MS, World, agent, exit_command, passed_verdict};
@@ -26,11 +26,17 @@ enum ExpectedOutcome {
 }
 
 fn failed_exit(class: FailureClass) -> ProgramExit {
-    ProgramExit::Failed { reason: "no idea".into(), class: Some(class) }
+    ProgramExit::Failed {
+        reason: "no idea".into(),
+        class: Some(class),
+    }
 }
 
 fn report_verdict(world: &mut World, grant: &PollGrant, verdict: WorkVerdict) {
-    world.ask("regatta", exit_command(grant, ProgramExit::Done { output: None }));
+    world.ask(
+        "regatta",
+        exit_command(grant, ProgramExit::Done { output: None }),
+    );
     assert_eq!(world.report_verdict(grant, verdict), None);
 }
 
@@ -42,48 +48,120 @@ fn report_process_gone(world: &mut World, grant: &PollGrant) {
 fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
     let runner = ExpectedOutcome::NeedsPerson(WaitKind::Runner);
     vec![
-        (AttemptCause::Invalid, false, ExpectedOutcome::Fails, |world, grant| {
-            report_verdict(world, grant, WorkVerdict::Failed { reason: "no idea".into() });
-        }),
-        (AttemptCause::NothingChanged, false, ExpectedOutcome::NeedsPerson(WaitKind::Review), |world, grant| {
-            report_verdict(world, grant, passed_verdict(&[]));
-        }),
-        (AttemptCause::ScopeEscape, false, ExpectedOutcome::NeedsPerson(WaitKind::Policy), |world, grant| {
-            report_verdict(world, grant, passed_verdict(&["elsewhere"]));
+        (
+            AttemptCause::Invalid,
+            false,
+            ExpectedOutcome::Fails,
+            |world, grant| {
+                report_verdict(
+                    world,
+                    grant,
+                    WorkVerdict::Failed {
+                        reason: "no idea".into(),
+                    },
+                );
+            },
+        ),
+        (
+            AttemptCause::NothingChanged,
+            false,
+            ExpectedOutcome::NeedsPerson(WaitKind::Review),
+            |world, grant| {
+                report_verdict(world, grant, passed_verdict(&[]));
+            },
+        ),
+        (
+            AttemptCause::ScopeEscape,
+            false,
+            ExpectedOutcome::NeedsPerson(WaitKind::Policy),
+            |world, grant| {
+                report_verdict(world, grant, passed_verdict(&["elsewhere"]));
+            },
+        ),
+        (AttemptCause::Environment, true, runner, |world, grant| {
+            report_verdict(
+                world,
+                grant,
+                WorkVerdict::Unknown {
+                    reason: "no idea".into(),
+                },
+            );
         }),
         (AttemptCause::Environment, true, runner, |world, grant| {
-            report_verdict(world, grant, WorkVerdict::Unknown { reason: "no idea".into() });
-        }),
-        (AttemptCause::Environment, true, runner, |world, grant| {
-            world.ask("regatta", exit_command(grant, ProgramExit::NotRun { reason: "no idea".into(), fault: None }));
+            world.ask(
+                "regatta",
+                exit_command(
+                    grant,
+                    ProgramExit::NotRun {
+                        reason: "no idea".into(),
+                        fault: None,
+                    },
+                ),
+            );
         }),
         (AttemptCause::Crashed, true, runner, |world, grant| {
-            world.ask("regatta", exit_command(grant, failed_exit(FailureClass::Crashed)));
+            world.ask(
+                "regatta",
+                exit_command(grant, failed_exit(FailureClass::Crashed)),
+            );
         }),
         (AttemptCause::TimedOut, true, runner, |world, grant| {
-            world.ask("regatta", exit_command(grant, failed_exit(FailureClass::Timeout)));
+            world.ask(
+                "regatta",
+                exit_command(grant, failed_exit(FailureClass::Timeout)),
+            );
         }),
         (AttemptCause::TimedOut, true, runner, |world, grant| {
-            let until = world.board.attempts[&grant.attempt].deadline_fleet_ms.unwrap();
+            let until = world.board.attempts[&grant.attempt]
+                .deadline_fleet_ms
+                .unwrap();
             world.advance_without_tick(until - world.now.fleet_ms);
             world.ask("regatta", Command::Tick);
             report_process_gone(world, grant);
         }),
         (AttemptCause::Hung, true, runner, |world, grant| {
             let since_ms = Some(world.board.limits.silence_ms);
-            world.ask("regatta", Command::ReportSilent { attempt: grant.attempt, token: grant.token, since_ms });
+            world.ask(
+                "regatta",
+                Command::ReportSilent {
+                    attempt: grant.attempt,
+                    token: grant.token,
+                    since_ms,
+                },
+            );
             report_process_gone(world, grant);
         }),
         // The first retry is immediate, because nothing suggests that it will happen again.
-        (AttemptCause::Lost, false, ExpectedOutcome::Continues, |world, grant| {
-            world.ask("regatta", exit_command(grant, ProgramExit::Lost));
-        }),
-        (AttemptCause::Overloaded, true, ExpectedOutcome::Continues, |world, grant| {
-            world.ask("regatta", exit_command(grant, failed_exit(FailureClass::Overloaded)));
-        }),
-        (AttemptCause::Parked, false, ExpectedOutcome::Continues, |world, grant| {
-            world.ask("regatta", exit_command(grant, failed_exit(FailureClass::RateLimit)));
-        }),
+        (
+            AttemptCause::Lost,
+            false,
+            ExpectedOutcome::Continues,
+            |world, grant| {
+                world.ask("regatta", exit_command(grant, ProgramExit::Lost));
+            },
+        ),
+        (
+            AttemptCause::Overloaded,
+            true,
+            ExpectedOutcome::Continues,
+            |world, grant| {
+                world.ask(
+                    "regatta",
+                    exit_command(grant, failed_exit(FailureClass::Overloaded)),
+                );
+            },
+        ),
+        (
+            AttemptCause::Parked,
+            false,
+            ExpectedOutcome::Continues,
+            |world, grant| {
+                world.ask(
+                    "regatta",
+                    exit_command(grant, failed_exit(FailureClass::RateLimit)),
+                );
+            },
+        ),
     ]
 }
 
@@ -94,22 +172,37 @@ fn end_cases() -> Vec<(AttemptCause, bool, ExpectedOutcome, EndAttempt)> {
 fn j6_the_cause_of_an_end_decides_its_cost_and_the_next_step() {
     for (line, (cause, pauses, then, ends)) in end_cases().into_iter().enumerate() {
         let mut world = World::with_agents(&[("ada", 1)]);
-        let limits = MachineLimits { retry_delay_ms: 1_000, max_retry_delay_ms: HOUR_MS, ..MachineLimits::default() };
+        let limits = MachineLimits {
+            retry_delay_ms: 1_000,
+            max_retry_delay_ms: HOUR_MS,
+            ..MachineLimits::default()
+        };
         world.ask("ann", Command::SetLimits { limits });
         let task = world.add_task("words", &["src/**"]);
         let mut last = 0;
         for count in 1..=DEFAULT_MAX_FAILURES + 2 {
-            let Some(grant) = next_attempt(&mut world) else { panic!("{line}, {cause:?}: nothing to take, {count}") };
+            let Some(grant) = next_attempt(&mut world) else {
+                panic!("{line}, {cause:?}: nothing to take, {count}")
+            };
             assert_eq!(grant.task, task);
             ends(&mut world, &grant);
-            assert!(!world.board.attempts.contains_key(&grant.attempt), "{line}: the attempt has not ended");
+            assert!(
+                !world.board.attempts.contains_key(&grant.attempt),
+                "{line}: the attempt has not ended"
+            );
             let ended = world.find_stored(task).unwrap();
             assert_eq!(ended.last_cause, Some(cause), "{line}");
             if count == 1 && pauses {
-                last = ended.not_before_fleet_ms.expect("the retry has a wait").saturating_sub(world.now.fleet_ms);
+                last = ended
+                    .not_before_fleet_ms
+                    .expect("the retry has a wait")
+                    .saturating_sub(world.now.fleet_ms);
                 assert_eq!(last, 1_000, "{line}, {cause:?}");
             } else if count == 2 && pauses {
-                let next = ended.not_before_fleet_ms.expect("the retry has a wait").saturating_sub(world.now.fleet_ms);
+                let next = ended
+                    .not_before_fleet_ms
+                    .expect("the retry has a wait")
+                    .saturating_sub(world.now.fleet_ms);
                 assert_eq!(next, 2 * last, "{line}, {cause:?}: the wait did not double");
             } else if count == 1 {
                 assert_eq!(ended.not_before_fleet_ms, None, "{line}, {cause:?}");
@@ -117,8 +210,20 @@ fn j6_the_cause_of_an_end_decides_its_cost_and_the_next_step() {
             if then != ExpectedOutcome::Continues && count == DEFAULT_MAX_FAILURES {
                 break;
             }
-            assert!(ended.status.is_waiting(), "{line}, {cause:?}: {}", ended.status);
-            assert_eq!(ended.failures, if then == ExpectedOutcome::Continues { 0 } else { count }, "{line}, {cause:?}");
+            assert!(
+                ended.status.is_waiting(),
+                "{line}, {cause:?}: {}",
+                ended.status
+            );
+            assert_eq!(
+                ended.failures,
+                if then == ExpectedOutcome::Continues {
+                    0
+                } else {
+                    count
+                },
+                "{line}, {cause:?}"
+            );
         }
         check_end(&world, task, then, &format!("{line}, {cause:?}"));
     }
@@ -139,14 +244,31 @@ fn next_attempt(world: &mut World) -> Option<PollGrant> {
 fn check_end(world: &World, task: TaskId, then: ExpectedOutcome, line: &str) {
     let ended = world.stored_task(task);
     match then {
-        ExpectedOutcome::Continues => return assert!(ended.status.is_waiting(), "{line}: {}", ended.status),
+        ExpectedOutcome::Continues => {
+            return assert!(ended.status.is_waiting(), "{line}: {}", ended.status);
+        }
         ExpectedOutcome::Fails => assert_eq!(ended.status, TaskStatus::Failed, "{line}"),
         ExpectedOutcome::NeedsPerson(kind) => {
-            assert_eq!((ended.status, ended.needed_decision), (TaskStatus::NeedsHuman, Some(kind)), "{line}");
-            assert_eq!(world.wait_kinds(task), [kind], "{line}: the wait reason does not say so");
+            assert_eq!(
+                (ended.status, ended.needed_decision),
+                (TaskStatus::NeedsHuman, Some(kind)),
+                "{line}"
+            );
+            assert_eq!(
+                world.wait_kinds(task),
+                [kind],
+                "{line}: the wait reason does not say so"
+            );
         }
     }
-    assert!(ended.reason.as_deref().unwrap().starts_with("3 attempts failed; the last one: "), "{line}: {ended:?}");
+    assert!(
+        ended
+            .reason
+            .as_deref()
+            .unwrap()
+            .starts_with("3 attempts failed; the last one: "),
+        "{line}: {ended:?}"
+    );
 }
 
 /// A person can always try again.
@@ -156,12 +278,17 @@ fn a_person_can_retry_a_task_without_attempts_left() {
     let task = world.add_task("words", &["src/**"]);
     for _ in 0..DEFAULT_MAX_FAILURES {
         let grant = next_attempt(&mut world).unwrap();
-        world.ask("regatta", exit_command(&grant, failed_exit(FailureClass::Crashed)));
+        world.ask(
+            "regatta",
+            exit_command(&grant, failed_exit(FailureClass::Crashed)),
+        );
     }
     assert_eq!(world.status(task), TaskStatus::NeedsHuman);
     assert_eq!(world.poll_supervised("ada"), None);
     world.ask("ann", Command::RetryTask { task, failed: None });
-    let grant = world.poll_supervised("ada").expect("the retry starts at once");
+    let grant = world
+        .poll_supervised("ada")
+        .expect("the retry starts at once");
     assert_eq!(grant.task, task);
 }
 
@@ -173,13 +300,26 @@ fn the_retry_of_a_failed_task_gets_the_reason_of_the_failure() {
     world.add_task("part", &["a.rs"]);
     let grant = world.take_task("ada");
     let (task, attempt, token) = (grant.task, grant.attempt, grant.token);
-    world.ask("ada", Command::GiveUp { task, attempt, token, reason: Some("the moon is missing".into()) });
+    world.ask(
+        "ada",
+        Command::GiveUp {
+            task,
+            attempt,
+            token,
+            reason: Some("the moon is missing".into()),
+        },
+    );
     let failed = Some(Box::new(world.stored_task(task)));
-    let CommandOutcome::Task(again) = world.ask("ann", Command::RetryTask { task, failed }) else { panic!() };
+    let CommandOutcome::Task(again) = world.ask("ann", Command::RetryTask { task, failed }) else {
+        panic!()
+    };
     assert_ne!(again, task);
     let grant = world.take_task("ada");
     let notes = &world.board.attempts[&grant.attempt].notes;
-    assert!(notes[0].contains("T1, which failed: the moon is missing"), "{notes:?}");
+    assert!(
+        notes[0].contains("T1, which failed: the moon is missing"),
+        "{notes:?}"
+    );
 }
 
 /// A set-up fault costs no attempt. A fault of the agent parks the agent, and a fault of the
@@ -192,21 +332,42 @@ fn a_fault_of_the_setup_costs_no_attempt() {
         let task = world.add_task("one", &["a"]);
         let grant = world.take_supervised_task("ada");
         let reason = "The program `x` is not installed. Install it: npm i x".to_owned();
-        world.ask("regatta", exit_command(&grant, ProgramExit::NotRun { reason, fault: Some(fault) }));
+        world.ask(
+            "regatta",
+            exit_command(
+                &grant,
+                ProgramExit::NotRun {
+                    reason,
+                    fault: Some(fault),
+                },
+            ),
+        );
         let found = world.task(task);
         assert_eq!((found.failures, found.attempt), (0, None), "{fault:?}");
-        assert_eq!(world.poll_supervised("ada"), None, "{fault:?}: the task was retried by itself");
+        assert_eq!(
+            world.poll_supervised("ada"),
+            None,
+            "{fault:?}: the task was retried by itself"
+        );
         match fault {
             SetupFault::Agent => {
                 assert!(world.board.parked.contains_key("agent:ada"));
-                world.ask("ann", Command::ResumeAgent { agent: agent("ada") });
+                world.ask(
+                    "ann",
+                    Command::ResumeAgent {
+                        agent: agent("ada"),
+                    },
+                );
             }
             SetupFault::Task => {
                 assert_eq!(world.status(task), TaskStatus::NeedsHuman);
                 world.ask("ann", Command::RetryTask { task, failed: None });
             }
         }
-        assert!(world.poll_supervised("ada").is_some(), "{fault:?}: the task did not go on after a person acted");
+        assert!(
+            world.poll_supervised("ada").is_some(),
+            "{fault:?}: the task did not go on after a person acted"
+        );
     }
 }
 
@@ -214,23 +375,56 @@ fn a_fault_of_the_setup_costs_no_attempt() {
 /// "done", but not when the file says that a person must help.
 #[test]
 fn a_result_file_keeps_the_agents_not_needed_unless_it_is_blocked() {
-    use regatta_core::attempt::{WorkFindings, ResultStatus, WorkResult};
-    for (status, kept) in
-        [(ResultStatus::Done, ResultStatus::NotNeeded), (ResultStatus::Blocked, ResultStatus::Blocked)]
-    {
+    use regatta_core::attempt::{ResultStatus, WorkFindings, WorkResult};
+    for (status, kept) in [
+        (ResultStatus::Done, ResultStatus::NotNeeded),
+        (ResultStatus::Blocked, ResultStatus::Blocked),
+    ] {
         let mut world = World::with_agents(&[("ada", 1)]);
         let task = world.add_task("one", &["a"]);
         let grant = world.take_supervised_task("ada");
         let PollGrant { attempt, token, .. } = grant;
         let output = Some("it is there already".into());
-        world.ask("ada", Command::Finish { task, attempt, token, output, not_needed: true, learnings: vec![] });
-        world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
-        let result = Some(WorkResult { status, detail: "Followed 1 step.".into(), ..WorkResult::default() });
-        let findings = WorkFindings { result, ..WorkFindings::default() };
-        world.ask("regatta", Command::ReportWorkVerdict { attempt, token, verdict: passed_verdict(&[]), findings });
+        world.ask(
+            "ada",
+            Command::Finish {
+                task,
+                attempt,
+                token,
+                output,
+                not_needed: true,
+                learnings: vec![],
+            },
+        );
+        world.ask(
+            "regatta",
+            exit_command(&grant, ProgramExit::Done { output: None }),
+        );
+        let result = Some(WorkResult {
+            status,
+            detail: "Followed 1 step.".into(),
+            ..WorkResult::default()
+        });
+        let findings = WorkFindings {
+            result,
+            ..WorkFindings::default()
+        };
+        world.ask(
+            "regatta",
+            Command::ReportWorkVerdict {
+                attempt,
+                token,
+                verdict: passed_verdict(&[]),
+                findings,
+            },
+        );
         let result = world.stored_attempt(attempt).result.unwrap();
         assert_eq!(result.status, kept, "{result:?}");
-        assert_eq!(world.stored_task(task).status == TaskStatus::Completed, kept == ResultStatus::NotNeeded, "{result:?}");
+        assert_eq!(
+            world.stored_task(task).status == TaskStatus::Completed,
+            kept == ResultStatus::NotNeeded,
+            "{result:?}"
+        );
     }
 }
 
@@ -238,9 +432,13 @@ fn a_result_file_keeps_the_agents_not_needed_unless_it_is_blocked() {
 /// by the project's policy.
 #[test]
 fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
-    use regatta_core::attempt::{WorkFindings, ResultStatus, WorkResult};
+    use regatta_core::attempt::{ResultStatus, WorkFindings, WorkResult};
     use regatta_core::project::NotNeededPolicy;
-    for (by_tool, policy) in [(true, NotNeededPolicy::Done), (false, NotNeededPolicy::Done), (false, NotNeededPolicy::Ask)] {
+    for (by_tool, policy) in [
+        (true, NotNeededPolicy::Done),
+        (false, NotNeededPolicy::Done),
+        (false, NotNeededPolicy::Ask),
+    ] {
         let mut world = World::with_agents(&[("ada", 1)]);
         let mut ask = world.project("shop", &["cargo test"]);
         ask.settings.run.not_needed = policy;
@@ -250,23 +448,58 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
         let PollGrant { attempt, token, .. } = grant;
         if by_tool {
             let output = Some("it is there already".into());
-            world.ask("ada", Command::Finish { task, attempt, token, output, not_needed: true, learnings: vec![] });
+            world.ask(
+                "ada",
+                Command::Finish {
+                    task,
+                    attempt,
+                    token,
+                    output,
+                    not_needed: true,
+                    learnings: vec![],
+                },
+            );
         }
-        world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
-        let said =
-            WorkResult { status: ResultStatus::NotNeeded, detail: "it is there".into(), ..WorkResult::default() };
-        let findings = WorkFindings { result: (!by_tool).then_some(said), ..WorkFindings::default() };
-        world.ask("regatta", Command::ReportWorkVerdict { attempt, token, verdict: passed_verdict(&[]), findings });
+        world.ask(
+            "regatta",
+            exit_command(&grant, ProgramExit::Done { output: None }),
+        );
+        let said = WorkResult {
+            status: ResultStatus::NotNeeded,
+            detail: "it is there".into(),
+            ..WorkResult::default()
+        };
+        let findings = WorkFindings {
+            result: (!by_tool).then_some(said),
+            ..WorkFindings::default()
+        };
+        world.ask(
+            "regatta",
+            Command::ReportWorkVerdict {
+                attempt,
+                token,
+                verdict: passed_verdict(&[]),
+                findings,
+            },
+        );
         match policy {
-            NotNeededPolicy::Done => assert_eq!(world.stored_task(task).status, TaskStatus::Completed),
-            NotNeededPolicy::Ask => assert_eq!((world.status(task), world.task(task).failures), (TaskStatus::NeedsHuman, 0)),
+            NotNeededPolicy::Done => {
+                assert_eq!(world.stored_task(task).status, TaskStatus::Completed)
+            }
+            NotNeededPolicy::Ask => assert_eq!(
+                (world.status(task), world.task(task).failures),
+                (TaskStatus::NeedsHuman, 0)
+            ),
         }
     }
     // Without that status, an empty change counts as a failed attempt.
     let mut world = World::with_agents(&[("ada", 1)]);
     let task = world.add_task("one", &["a"]);
     let grant = world.take_supervised_task("ada");
-    world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+    world.ask(
+        "regatta",
+        exit_command(&grant, ProgramExit::Done { output: None }),
+    );
     world.report_verdict(&grant, passed_verdict(&[]));
     assert_eq!(world.task(task).failures, 1);
 }

@@ -7,7 +7,7 @@ use regatta_core::command::Command;
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Event;
 use regatta_core::ids::{CommitId, LandingId};
-use regatta_core::landing::{CarriedLanding, MoveOutcome, LandingState, TrialOutcome, batches};
+use regatta_core::landing::{CarriedLanding, LandingState, MoveOutcome, TrialOutcome, batches};
 use regatta_core::task::TaskStatus;
 
 use crate::world::{SECOND_MS, World, commit, shop};
@@ -15,7 +15,13 @@ use crate::world::{SECOND_MS, World, commit, shop};
 /// Returns a world with this many submitted landings in a held queue.
 pub(crate) fn held_queue(count: usize) -> (World, Vec<LandingId>) {
     let mut world = World::with_serial_queue(&[("ada", 1)]);
-    world.ask("ann", Command::HoldQueue { project: shop(), reason: "until all are there".into() });
+    world.ask(
+        "ann",
+        Command::HoldQueue {
+            project: shop(),
+            reason: "until all are there".into(),
+        },
+    );
     let landings = (0..count)
         .map(|nth| {
             world.add_task(&format!("part {nth}"), &[&format!("src/{nth}.rs")]);
@@ -33,17 +39,41 @@ pub(crate) fn release_queue(world: &mut World) {
 pub(crate) fn report_passed(world: &mut World, landing: LandingId, old: u64, new: u64) {
     let train = world.board.landings[&landing].trial_landings();
     let first = new + 1 - train.len() as u64;
-    let carries = train.iter().zip(first..).map(|(it, at)| CarriedLanding::new(*it, commit(at))).collect();
-    world.report_trial(landing, TrialOutcome::Passed { old: commit(old), new: commit(new), carries });
+    let carries = train
+        .iter()
+        .zip(first..)
+        .map(|(it, at)| CarriedLanding::new(*it, commit(at)))
+        .collect();
+    world.report_trial(
+        landing,
+        TrialOutcome::Passed {
+            old: commit(old),
+            new: commit(new),
+            carries,
+        },
+    );
 }
 
 pub(crate) fn report_failed(world: &mut World, landing: LandingId) {
-    world.report_trial(landing, TrialOutcome::Failed { reason: "make test".into(), output: None, settled: vec![] });
+    world.report_trial(
+        landing,
+        TrialOutcome::Failed {
+            reason: "make test".into(),
+            output: None,
+            settled: vec![],
+        },
+    );
 }
 
 pub(crate) fn running_trials(world: &World) -> Vec<Vec<u64>> {
-    let trains = world.board.landings.values().filter(|it| matches!(it.state, LandingState::Trying { .. }));
-    let mut trains: Vec<Vec<u64>> = trains.map(|it| it.trial_landings().iter().map(|it| it.0).collect()).collect();
+    let trains = world
+        .board
+        .landings
+        .values()
+        .filter(|it| matches!(it.state, LandingState::Trying { .. }));
+    let mut trains: Vec<Vec<u64>> = trains
+        .map(|it| it.trial_landings().iter().map(|it| it.0).collect())
+        .collect();
     trains.sort();
     trains
 }
@@ -70,7 +100,15 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
     assert_eq!(world.landing_state(it[3]), "validated");
     report_passed(&mut world, it[1], 10, 12);
     world.report_move(it[3], MoveOutcome::Moved);
-    assert_eq!(landed_commits(&world), [(1, commit(11)), (2, commit(12)), (3, commit(13)), (4, commit(14))]);
+    assert_eq!(
+        landed_commits(&world),
+        [
+            (1, commit(11)),
+            (2, commit(12)),
+            (3, commit(13)),
+            (4, commit(14))
+        ]
+    );
     // The other trial builds on the landed commits now. Its move starts from the current trunk.
     assert_eq!(running_trials(&world), [vec![5, 6]]);
     world.report_trial(
@@ -78,17 +116,24 @@ fn batches_are_validated_together_and_the_longest_green_prefix_lands() {
         TrialOutcome::Passed {
             old: commit(10),
             new: commit(16),
-            carries: (0..6).map(|nth| CarriedLanding::new(it[nth], commit(11 + nth as u64))).collect(),
+            carries: (0..6)
+                .map(|nth| CarriedLanding::new(it[nth], commit(11 + nth as u64)))
+                .collect(),
         },
     );
-    let LandingState::Moving { old, new, .. } = world.board.landings[&it[5]].state.clone() else { panic!() };
+    let LandingState::Moving { old, new, .. } = world.board.landings[&it[5]].state.clone() else {
+        panic!()
+    };
     assert_eq!(
         (old, new),
         (commit(14), commit(16)),
         "Q2: the move is not from the current tip to the validated commit"
     );
     world.report_move(it[5], MoveOutcome::Moved);
-    assert_eq!(landed_commits(&world)[4..], [(5, commit(15)), (6, commit(16))]);
+    assert_eq!(
+        landed_commits(&world)[4..],
+        [(5, commit(15)), (6, commit(16))]
+    );
 }
 
 /// Q9: a failed batch is split until the failing landing is found. The landings before it land at
@@ -99,18 +144,30 @@ fn q9_a_failed_batch_is_split_until_the_failing_landing_is_found() {
     world.speculate(2, Some(6));
     release_queue(&mut world);
     report_failed(&mut world, it[5]);
-    assert_eq!(running_trials(&world), [vec![1, 2], vec![1, 2, 3, 4]], "two slots split the batch in three parts");
+    assert_eq!(
+        running_trials(&world),
+        [vec![1, 2], vec![1, 2, 3, 4]],
+        "two slots split the batch in three parts"
+    );
     report_passed(&mut world, it[1], 10, 12);
     world.report_move(it[1], MoveOutcome::Moved);
     report_failed(&mut world, it[3]);
     assert_eq!(landed_commits(&world).len(), 2);
     assert_eq!(running_trials(&world), [vec![3]]);
     report_failed(&mut world, it[2]);
-    assert_eq!(running_trials(&world), [vec![4, 5, 6]], "the others go first, because the failure may be a flake");
+    assert_eq!(
+        running_trials(&world),
+        [vec![4, 5, 6]],
+        "the others go first, because the failure may be a flake"
+    );
     report_passed(&mut world, it[5], 12, 15);
     world.report_move(it[5], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world).len(), 5);
-    assert_eq!(running_trials(&world), [vec![3]], "the failing landing is tried once more");
+    assert_eq!(
+        running_trials(&world),
+        [vec![3]],
+        "the failing landing is tried once more"
+    );
     report_failed(&mut world, it[2]);
     assert_eq!(world.landing_state(it[2]), "gone");
 }
@@ -120,36 +177,68 @@ fn q9_a_failed_batch_is_split_until_the_failing_landing_is_found() {
 fn draw_queue(world: &World) -> Vec<String> {
     let line = |it: batches::QueueBatch| {
         let cars: Vec<String> = it.landings.iter().map(|it| it.0.to_string()).collect();
-        let on = it.stands_on.map_or(String::new(), |it| format!(" on {}", it.0));
+        let on = it
+            .stands_on
+            .map_or(String::new(), |it| format!(" on {}", it.0));
         let failed = it.failed.map_or(String::new(), |it| format!(": {it}"));
         format!("{:?} {}{on}{failed}", it.progress, cars.join(" "))
     };
-    batches::batches_of(&world.board, &shop(), world.now).into_iter().map(line).collect()
+    batches::batches_of(&world.board, &shop(), world.now)
+        .into_iter()
+        .map(line)
+        .collect()
 }
 
 /// Each landing of a batch is shown in the state of its batch. A failed batch is shown in parts.
 #[test]
 fn each_landing_is_shown_in_the_state_of_its_batch() {
     let (mut world, it) = held_queue(6);
-    assert_eq!(draw_queue(&world), ["Queued 1", "Queued 2", "Queued 3", "Queued 4", "Queued 5", "Queued 6"]);
+    assert_eq!(
+        draw_queue(&world),
+        [
+            "Queued 1", "Queued 2", "Queued 3", "Queued 4", "Queued 5", "Queued 6"
+        ]
+    );
     world.speculate(2, Some(2));
     release_queue(&mut world);
-    assert_eq!(draw_queue(&world), ["Testing 1 2", "Testing 3 4 on 2", "Queued 5", "Queued 6"]);
+    assert_eq!(
+        draw_queue(&world),
+        ["Testing 1 2", "Testing 3 4 on 2", "Queued 5", "Queued 6"]
+    );
     report_passed(&mut world, it[3], 10, 14);
-    assert_eq!(draw_queue(&world), ["Testing 1 2", "Testing 3 on 2", "Passed 4 on 3", "Testing 5 6 on 4"]);
+    assert_eq!(
+        draw_queue(&world),
+        [
+            "Testing 1 2",
+            "Testing 3 on 2",
+            "Passed 4 on 3",
+            "Testing 5 6 on 4"
+        ]
+    );
     report_passed(&mut world, it[1], 10, 12);
-    assert_eq!(draw_queue(&world), ["Moving 1 2 3 4", "Testing 5 6 on 4"], "the longer batch carries the shorter one");
+    assert_eq!(
+        draw_queue(&world),
+        ["Moving 1 2 3 4", "Testing 5 6 on 4"],
+        "the longer batch carries the shorter one"
+    );
     world.report_move(it[3], MoveOutcome::Moved);
     assert_eq!(draw_queue(&world), ["Testing 5 6"]);
 
     let (mut world, it) = held_queue(7);
     world.speculate(2, Some(6));
     release_queue(&mut world);
-    assert_eq!(draw_queue(&world), ["Testing 1 2 3 4 5 6", "Testing 7 on 6"]);
+    assert_eq!(
+        draw_queue(&world),
+        ["Testing 1 2 3 4 5 6", "Testing 7 on 6"]
+    );
     report_failed(&mut world, it[5]);
     assert_eq!(
         draw_queue(&world),
-        ["Testing 1 2 3", "Searching 4 5 6: make test", "Testing 7 on 6"],
+        [
+            "Testing 1 2 3",
+            "Searching 4 5 6: make test",
+            "Testing 7 on 6"
+        ],
         "the failed batch is shown in parts at its place"
     );
     report_passed(&mut world, it[2], 10, 13);
@@ -168,7 +257,12 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
     assert_eq!(draw_queue(&world)[0], "Passed 1");
     world.release("ada", hand);
     assert_eq!(draw_queue(&world)[0], "Moving 1");
-    world.report_move(it[0], MoveOutcome::Dirty { paths: vec!["src/0.rs".into()] });
+    world.report_move(
+        it[0],
+        MoveOutcome::Dirty {
+            paths: vec!["src/0.rs".into()],
+        },
+    );
     assert_eq!(draw_queue(&world), ["Queued 2", "Held 1"]);
 
     // A landing that conflicts with another waits until the other is gone, while the batch goes on
@@ -176,7 +270,14 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
-    world.report_trial(it[3], TrialOutcome::Conflict { landing: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
+    world.report_trial(
+        it[3],
+        TrialOutcome::Conflict {
+            landing: it[2],
+            paths: vec!["src/2.rs".into()],
+            kinds: vec![],
+        },
+    );
     assert_eq!(draw_queue(&world), ["Testing 1 2 4", "Behind 3"]);
 
     // Landings in a trial with withdrawn work are shown as queued.
@@ -184,7 +285,13 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
     world.speculate(2, Some(2));
     release_queue(&mut world);
     let task = world.board.landings[&it[0]].task;
-    world.ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
+    world.ask(
+        "ann",
+        Command::CancelTask {
+            task,
+            reason: "changed my mind".into(),
+        },
+    );
     assert_eq!(draw_queue(&world), ["Queued 2", "Queued 3", "Queued 4"]);
 
     // A failed batch is shown in parts at the shortest trial that failed. The failing landing lets
@@ -196,7 +303,14 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
     report_passed(&mut world, it[1], 10, 12);
     world.report_move(it[1], MoveOutcome::Moved);
     report_failed(&mut world, it[3]);
-    assert_eq!(draw_queue(&world), ["Testing 3", "Searching 4: make test", "Searching 5 6: make test"]);
+    assert_eq!(
+        draw_queue(&world),
+        [
+            "Testing 3",
+            "Searching 4: make test",
+            "Searching 5 6: make test"
+        ]
+    );
     report_failed(&mut world, it[2]);
     assert_eq!(draw_queue(&world), ["Testing 4 5 6", "Behind 3"]);
 }
@@ -211,7 +325,11 @@ fn q9_a_flaky_failure_costs_a_retry_and_no_landing() {
     assert_eq!(running_trials(&world), [vec![1]]);
     report_passed(&mut world, it[0], 10, 11);
     world.report_move(it[0], MoveOutcome::Moved);
-    assert_eq!(running_trials(&world), [vec![2]], "the same tree is validated again");
+    assert_eq!(
+        running_trials(&world),
+        [vec![2]],
+        "the same tree is validated again"
+    );
     report_passed(&mut world, it[1], 11, 12);
     world.report_move(it[1], MoveOutcome::Moved);
     assert_eq!(landed_commits(&world).len(), 2);
@@ -224,13 +342,26 @@ fn q1_a_trial_with_withdrawn_work_is_void() {
     world.speculate(2, Some(2));
     release_queue(&mut world);
     let task = world.board.landings[&it[0]].task;
-    world.ask("ann", Command::CancelTask { task, reason: "changed my mind".into() });
+    world.ask(
+        "ann",
+        Command::CancelTask {
+            task,
+            reason: "changed my mind".into(),
+        },
+    );
     report_passed(&mut world, it[3], 10, 14);
     assert_eq!(world.landing_state(it[3]), "queued");
     assert!(landed_commits(&world).is_empty());
-    assert_eq!(running_trials(&world), [vec![1, 2], vec![2, 3]], "the old trial still takes its slot");
+    assert_eq!(
+        running_trials(&world),
+        [vec![1, 2], vec![2, 3]],
+        "the old trial still takes its slot"
+    );
     let late = world.board.landings[&it[1]].state.clone();
-    assert!(matches!(late, LandingState::Trying { void: true, .. }), "{late:?}");
+    assert!(
+        matches!(late, LandingState::Trying { void: true, .. }),
+        "{late:?}"
+    );
     report_passed(&mut world, it[1], 10, 12);
     assert!(landed_commits(&world).is_empty());
     report_passed(&mut world, it[2], 10, 12);
@@ -244,12 +375,30 @@ fn q9_a_landing_that_conflicts_with_an_earlier_one_waits_for_it() {
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
-    world.report_trial(it[3], TrialOutcome::Conflict { landing: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
+    world.report_trial(
+        it[3],
+        TrialOutcome::Conflict {
+            landing: it[2],
+            paths: vec!["src/2.rs".into()],
+            kinds: vec![],
+        },
+    );
     assert_eq!(running_trials(&world), [vec![1, 2, 4]]);
     report_passed(&mut world, it[3], 10, 13);
     world.report_move(it[3], MoveOutcome::Moved);
-    assert_eq!(running_trials(&world), [vec![3]], "the landing is now tried on the trunk itself");
-    world.report_trial(it[2], TrialOutcome::Conflict { landing: it[2], paths: vec!["src/2.rs".into()], kinds: vec![] });
+    assert_eq!(
+        running_trials(&world),
+        [vec![3]],
+        "the landing is now tried on the trunk itself"
+    );
+    world.report_trial(
+        it[2],
+        TrialOutcome::Conflict {
+            landing: it[2],
+            paths: vec!["src/2.rs".into()],
+            kinds: vec![],
+        },
+    );
     assert_eq!(world.landing_state(it[2]), "gone");
 }
 
@@ -259,7 +408,14 @@ fn q9_a_conflicting_landing_waits_only_for_landings_that_change_the_same_files()
     let (mut world, it) = held_queue(4);
     world.speculate(1, Some(4));
     release_queue(&mut world);
-    world.report_trial(it[3], TrialOutcome::Conflict { landing: it[2], paths: vec!["src/0.rs".into()], kinds: vec![] });
+    world.report_trial(
+        it[3],
+        TrialOutcome::Conflict {
+            landing: it[2],
+            paths: vec!["src/0.rs".into()],
+            kinds: vec![],
+        },
+    );
     assert_eq!(world.board.landings[&it[2]].deferred_behind, [it[0]]);
 }
 
@@ -273,7 +429,11 @@ fn q2_a_trunk_that_moved_elsewhere_makes_every_trial_void() {
     world.report_move(it[1], MoveOutcome::TrunkMoved);
     assert_eq!(running_trials(&world), [vec![1, 2], vec![1, 2, 3, 4]]);
     report_passed(&mut world, it[3], 10, 14);
-    assert_eq!(world.landing_state(it[3]), "trying", "a trial that was merged onto the old tip counts");
+    assert_eq!(
+        world.landing_state(it[3]),
+        "trying",
+        "a trial that was merged onto the old tip counts"
+    );
     report_passed(&mut world, it[3], 20, 24);
     report_passed(&mut world, it[1], 20, 22);
     world.report_move(it[3], MoveOutcome::Moved);
@@ -287,9 +447,17 @@ fn q2_a_trial_that_finds_the_trunk_moved_makes_every_other_trial_void() {
     world.speculate(2, Some(2));
     release_queue(&mut world);
     world.report_trial(it[1], TrialOutcome::TrunkMoved);
-    assert_eq!(running_trials(&world), [vec![1, 2], vec![1, 2, 3, 4]], "the first trial did not start again at once");
+    assert_eq!(
+        running_trials(&world),
+        [vec![1, 2], vec![1, 2, 3, 4]],
+        "the first trial did not start again at once"
+    );
     report_passed(&mut world, it[3], 10, 14);
-    assert_eq!(world.landing_state(it[3]), "trying", "a trial that was merged onto the old tip counts");
+    assert_eq!(
+        world.landing_state(it[3]),
+        "trying",
+        "a trial that was merged onto the old tip counts"
+    );
     report_passed(&mut world, it[3], 20, 24);
     report_passed(&mut world, it[1], 20, 22);
     world.report_move(it[3], MoveOutcome::Moved);
@@ -405,13 +573,25 @@ impl QueueSimulation {
 
     fn tree_of(&self, id: &CommitId) -> Vec<u64> {
         let at = |it: &(&Vec<u64>, &u64)| commit(*it.1) == *id;
-        self.commits.iter().find(at).map(|it| it.0.clone()).expect("a commit of the simulation")
+        self.commits
+            .iter()
+            .find(at)
+            .map(|it| it.0.clone())
+            .expect("a commit of the simulation")
     }
 
     fn is_red(&self, tree: &[u64]) -> bool {
         tree.iter().any(|it| self.mix.failing.contains(it))
-            || self.mix.failing_pairs.iter().any(|(a, b)| tree.contains(a) && tree.contains(b))
-            || self.mix.dependencies.iter().any(|(a, b)| tree.contains(a) && !tree.contains(b))
+            || self
+                .mix
+                .failing_pairs
+                .iter()
+                .any(|(a, b)| tree.contains(a) && tree.contains(b))
+            || self
+                .mix
+                .dependencies
+                .iter()
+                .any(|(a, b)| tree.contains(a) && !tree.contains(b))
     }
 
     /// Merges a train onto the trunk and validates it. The result is reported when the validation
@@ -426,12 +606,19 @@ impl QueueSimulation {
         let mut tree = self.trunk.clone();
         let mut carries = Vec::new();
         for member in train {
-            let clash =
-                |it: &(u64, u64)| it.1 == member.0 && tree.contains(&it.0) || it.0 == member.0 && tree.contains(&it.1);
+            let clash = |it: &(u64, u64)| {
+                it.1 == member.0 && tree.contains(&it.0) || it.0 == member.0 && tree.contains(&it.1)
+            };
             if !tree.contains(&member.0) {
                 if self.mix.conflicts.iter().any(clash) {
-                    let found = TrialOutcome::Conflict { landing: member, paths: vec!["src/x.rs".into()], kinds: vec![] };
-                    return self.running_trials.push((self.clock_ms, key, landing, found));
+                    let found = TrialOutcome::Conflict {
+                        landing: member,
+                        paths: vec!["src/x.rs".into()],
+                        kinds: vec![],
+                    };
+                    return self
+                        .running_trials
+                        .push((self.clock_ms, key, landing, found));
                 }
                 tree.push(member.0);
             }
@@ -440,17 +627,24 @@ impl QueueSimulation {
         }
         self.validations += 1;
         let new = self.commit_of(&tree);
-        let flake = self.mix.flaky_one_in > 0 && self.rng.roll(self.mix.flaky_one_in) == 0 && self.flaky_landings.insert(landing);
+        let flake = self.mix.flaky_one_in > 0
+            && self.rng.roll(self.mix.flaky_one_in) == 0
+            && self.flaky_landings.insert(landing);
         let found = if self.is_red(&tree) || flake {
             self.flakes += u64::from(flake);
-            TrialOutcome::Failed { reason: "make test".into(), output: None, settled: vec![] }
+            TrialOutcome::Failed {
+                reason: "make test".into(),
+                output: None,
+                settled: vec![],
+            }
         } else {
             self.passed_trees.insert(self.commits[&tree]);
             TrialOutcome::Passed { old, new, carries }
         };
         // A validation takes 90 to 110 units of time.
         let takes = 90 + self.rng.roll(21);
-        self.running_trials.push((self.clock_ms + takes, key, landing, found));
+        self.running_trials
+            .push((self.clock_ms + takes, key, landing, found));
     }
 
     fn move_trunk(&mut self, landing: LandingId, fence: u64) {
@@ -458,15 +652,30 @@ impl QueueSimulation {
             self.outside_commits += 1;
             self.trunk.push(1_000 + self.outside_commits);
         }
-        let LandingState::Moving { old, new, .. } = self.world.board.landings[&landing].state.clone() else { return };
+        let LandingState::Moving { old, new, .. } =
+            self.world.board.landings[&landing].state.clone()
+        else {
+            return;
+        };
         let trunk = self.trunk.clone();
         let found = if self.commit_of(&trunk) == old {
             let tree = self.tree_of(&new);
-            assert!(tree.starts_with(&self.trunk), "Q2: {tree:?} does not build on {:?}", self.trunk);
-            let shortest = if self.verifies_every { self.trunk.len() + 1 } else { tree.len() };
+            assert!(
+                tree.starts_with(&self.trunk),
+                "Q2: {tree:?} does not build on {:?}",
+                self.trunk
+            );
+            let shortest = if self.verifies_every {
+                self.trunk.len() + 1
+            } else {
+                tree.len()
+            };
             for length in shortest..=tree.len() {
                 let commit = &tree[..length];
-                let validated = self.commits.get(commit).is_some_and(|it| self.passed_trees.contains(it));
+                let validated = self
+                    .commits
+                    .get(commit)
+                    .is_some_and(|it| self.passed_trees.contains(it));
                 assert!(validated, "Q1: {commit:?} was never validated");
                 assert!(!self.is_red(commit), "Q1: a red tree landed: {commit:?}");
             }
@@ -475,7 +684,14 @@ impl QueueSimulation {
         } else {
             MoveOutcome::TrunkMoved
         };
-        self.world.ask("regatta", Command::ReportTrunkMove { landing, fence, outcome: found });
+        self.world.ask(
+            "regatta",
+            Command::ReportTrunkMove {
+                landing,
+                fence,
+                outcome: found,
+            },
+        );
     }
 
     /// Performs effects until the queue has ended.
@@ -488,10 +704,17 @@ impl QueueSimulation {
             if is_done(self) {
                 return;
             }
-            let owed: Vec<_> = self.world.outbox.iter().map(|(key, effect)| (*key, effect.clone())).collect();
+            let owed: Vec<_> = self
+                .world
+                .outbox
+                .iter()
+                .map(|(key, effect)| (*key, effect.clone()))
+                .collect();
             for (key, effect) in owed {
                 match effect {
-                    Effect::TryLanding { landing } if self.running_trials.iter().all(|it| it.1 != key) => {
+                    Effect::TryLanding { landing }
+                        if self.running_trials.iter().all(|it| it.1 != key) =>
+                    {
                         self.begin_trial(key, landing);
                     }
                     Effect::TryLanding { .. } => {}
@@ -502,45 +725,105 @@ impl QueueSimulation {
                     _ => _ = self.world.outbox.remove(&key),
                 }
             }
-            let next = self.running_trials.iter().enumerate().min_by_key(|it| it.1.0).map(|it| it.0);
-            let Some((end, key, landing, found)) = next.map(|it| self.running_trials.remove(it)) else {
+            let next = self
+                .running_trials
+                .iter()
+                .enumerate()
+                .min_by_key(|it| it.1.0)
+                .map(|it| it.0);
+            let Some((end, key, landing, found)) = next.map(|it| self.running_trials.remove(it))
+            else {
                 if !self.world.outbox.is_empty() {
                     continue;
                 }
-                if self.world.board.landings.values().any(|it| it.retry_fleet_ms.is_some()) {
+                if self
+                    .world
+                    .board
+                    .landings
+                    .values()
+                    .any(|it| it.retry_fleet_ms.is_some())
+                {
                     self.world.advance(SECOND_MS);
                     continue;
                 }
                 let open: Vec<_> = self.world.board.landings.values().collect();
-                assert!(open.is_empty(), "Q8: the queue has stopped with open landings: {open:#?}");
+                assert!(
+                    open.is_empty(),
+                    "Q8: the queue has stopped with open landings: {open:#?}"
+                );
                 return;
             };
             self.clock_ms = self.clock_ms.max(end);
             self.world.outbox.remove(&key);
             // If the landing was withdrawn or overtaken, the report is refused or ignored.
-            let _late = self.world.try_ask("regatta", Command::ReportTrial { landing, outcome: found });
+            let _late = self.world.try_ask(
+                "regatta",
+                Command::ReportTrial {
+                    landing,
+                    outcome: found,
+                },
+            );
         }
         let rows = self.world.board.landings.values();
-        let rows: Vec<_> = rows.map(|it| (it.id, &it.state, &it.failed_trial, it.faults, &it.deferred_behind, it.tries)).collect();
-        panic!("Q8: the queue does not end: {rows:#?} owed {:?} running {:?}", self.world.outbox, self.running_trials);
+        let rows: Vec<_> = rows
+            .map(|it| {
+                (
+                    it.id,
+                    &it.state,
+                    &it.failed_trial,
+                    it.faults,
+                    &it.deferred_behind,
+                    it.tries,
+                )
+            })
+            .collect();
+        panic!(
+            "Q8: the queue does not end: {rows:#?} owed {:?} running {:?}",
+            self.world.outbox, self.running_trials
+        );
     }
 
     /// Checks that everything that could land has landed once, and nothing else.
     fn check(&self) {
-        let mine: Vec<u64> = self.trunk.iter().copied().filter(|it| *it < 1_000).collect();
+        let mine: Vec<u64> = self
+            .trunk
+            .iter()
+            .copied()
+            .filter(|it| *it < 1_000)
+            .collect();
         let once: BTreeSet<u64> = mine.iter().copied().collect();
-        assert_eq!(once.len(), mine.len(), "Q7: a landing landed twice: {:?}", self.trunk);
+        assert_eq!(
+            once.len(),
+            mine.len(),
+            "Q7: a landing landed twice: {:?}",
+            self.trunk
+        );
         for id in 1..=self.mix.count as u64 {
             let task = self.world.stored_task(regatta_core::ids::TaskId(id));
             let here = once.contains(&id);
-            assert_eq!(task.status == TaskStatus::Completed, here, "Q7: {id} is {} and the trunk is {mine:?}", task.status);
+            assert_eq!(
+                task.status == TaskStatus::Completed,
+                here,
+                "Q7: {id} is {} and the trunk is {mine:?}",
+                task.status
+            );
             let other_of = |pairs: &[(u64, u64)]| {
-                pairs.iter().filter(|it| it.0 == id || it.1 == id).any(|(a, b)| once.contains(a) || once.contains(b))
+                pairs
+                    .iter()
+                    .filter(|it| it.0 == id || it.1 == id)
+                    .any(|(a, b)| once.contains(a) || once.contains(b))
             };
             let needs = self.mix.dependencies.iter().any(|it| it.0 == id);
-            let excused =
-                needs || self.mix.failing.contains(&id) || other_of(&self.mix.failing_pairs) || other_of(&self.mix.conflicts);
-            assert!(here || excused, "{id} is good, but is {} ({:?}): {mine:?}", task.status, task.reason);
+            let excused = needs
+                || self.mix.failing.contains(&id)
+                || other_of(&self.mix.failing_pairs)
+                || other_of(&self.mix.conflicts);
+            assert!(
+                here || excused,
+                "{id} is good, but is {} ({:?}): {mine:?}",
+                task.status,
+                task.reason
+            );
         }
     }
 }
@@ -552,8 +835,21 @@ fn random_mix(dice: &mut QueueRng, count: usize) -> QueueMix {
         (a.min(b), a.max(b))
     };
     let bad = (0..dice.roll(4)).map(|_| pick(dice)).collect();
-    let some = |dice: &mut QueueRng| (0..dice.roll(3)).map(|_| pairs(dice)).filter(|it| it.0 != it.1).collect();
-    QueueMix { count, failing: bad, failing_pairs: some(dice), dependencies: some(dice), conflicts: some(dice), flaky_one_in: 12, outside_move_one_in: 9 }
+    let some = |dice: &mut QueueRng| {
+        (0..dice.roll(3))
+            .map(|_| pairs(dice))
+            .filter(|it| it.0 != it.1)
+            .collect()
+    };
+    QueueMix {
+        count,
+        failing: bad,
+        failing_pairs: some(dice),
+        dependencies: some(dice),
+        conflicts: some(dice),
+        flaky_one_in: 12,
+        outside_move_one_in: 9,
+    }
 }
 
 /// Q1, Q7, Q8, Q9: random queues with failing landings, pairs that fail only together, conflicts,
@@ -567,17 +863,27 @@ fn q1_q7_q8_q9_random_queues_land_every_good_landing_once() {
         let mix = random_mix(&mut dice, count);
         let slots = 1 + dice.roll(4) as u32;
         let batch = [None, Some(1), Some(3), Some(8)][dice.roll(4) as usize];
-        for pace in [SimulatedPolicy::Serial, SimulatedPolicy::Every { slots }, SimulatedPolicy::Tips { slots, batch }] {
+        for pace in [
+            SimulatedPolicy::Serial,
+            SimulatedPolicy::Every { slots },
+            SimulatedPolicy::Tips { slots, batch },
+        ] {
             let mut sim = QueueSimulation::new(mix.clone(), seed, pace);
             sim.run();
             sim.check();
             // A search among at most 16 landings takes five splits, a retry, and the trials next to
             // it. A move by others costs the running trials.
-            let troubles = mix.failing.len() + mix.failing_pairs.len() + mix.dependencies.len() + mix.conflicts.len();
+            let troubles = mix.failing.len()
+                + mix.failing_pairs.len()
+                + mix.dependencies.len()
+                + mix.conflicts.len();
             let troubles = troubles + sim.flakes as usize + sim.outside_commits as usize;
             let most = count + troubles * (6 + 2 * slots as usize) + slots as usize;
             let validations = sim.validations as usize;
-            assert!(validations <= most, "seed {seed}, {pace:?}: {validations} validations of at most {most}");
+            assert!(
+                validations <= most,
+                "seed {seed}, {pace:?}: {validations} validations of at most {most}"
+            );
         }
     }
 }
@@ -593,11 +899,21 @@ fn speculation_is_at_least_1_5_times_as_fast_as_a_serial_queue() {
         while bad.len() < 2 + seed as usize % 2 {
             bad.insert(dice.roll(50) + 1);
         }
-        let mix = QueueMix { count: 50, failing: bad, ..QueueMix::default() };
+        let mix = QueueMix {
+            count: 50,
+            failing: bad,
+            ..QueueMix::default()
+        };
         let paces = [
             (SimulatedPolicy::Serial, &mut serial),
             (SimulatedPolicy::Every { slots: 2 }, &mut every),
-            (SimulatedPolicy::Tips { slots: 2, batch: None }, &mut tips),
+            (
+                SimulatedPolicy::Tips {
+                    slots: 2,
+                    batch: None,
+                },
+                &mut tips,
+            ),
         ];
         for (pace, time) in paces {
             let mut sim = QueueSimulation::new(mix.clone(), seed, pace);
@@ -607,22 +923,44 @@ fn speculation_is_at_least_1_5_times_as_fast_as_a_serial_queue() {
         }
     }
     let times = |it: u64| serial as f64 / it as f64;
-    println!("serial {serial}, every {every} ({:.2} times), tips {tips} ({:.2} times)", times(every), times(tips));
+    println!(
+        "serial {serial}, every {every} ({:.2} times), tips {tips} ({:.2} times)",
+        times(every),
+        times(tips)
+    );
     assert!(
         serial * 2 >= every * 3,
-        "validating every commit with two slots must be at least 1.5 times as fast as a serial queue"
+        "validating every commit with two slots must be at least 1.5 times as fast as a serial \
+        queue"
     );
-    assert!(serial * 2 >= tips * 5, "validating tips must be at least 2.5 times as fast as a serial queue");
+    assert!(
+        serial * 2 >= tips * 5,
+        "validating tips must be at least 2.5 times as fast as a serial queue"
+    );
 }
 
 /// Q9: six failing landings at the head of the queue delay the good ones by at most 24 validations.
 #[test]
 fn q9_six_failing_landings_delay_the_good_ones_by_at_most_24_validations() {
-    for pace in [SimulatedPolicy::Every { slots: 2 }, SimulatedPolicy::Tips { slots: 2, batch: None }] {
-        let mix = QueueMix { count: 40, failing: (1..=6).collect(), ..QueueMix::default() };
+    for pace in [
+        SimulatedPolicy::Every { slots: 2 },
+        SimulatedPolicy::Tips {
+            slots: 2,
+            batch: None,
+        },
+    ] {
+        let mix = QueueMix {
+            count: 40,
+            failing: (1..=6).collect(),
+            ..QueueMix::default()
+        };
         let mut sim = QueueSimulation::new(mix, 1, pace);
         sim.run_until(|sim| !sim.trunk.is_empty());
-        assert!(sim.validations <= 24, "{pace:?}: {} validations before the first good landing", sim.validations);
+        assert!(
+            sim.validations <= 24,
+            "{pace:?}: {} validations before the first good landing",
+            sim.validations
+        );
         sim.run();
         sim.check();
     }

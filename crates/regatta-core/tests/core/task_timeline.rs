@@ -4,9 +4,9 @@
 use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::ids::TaskId;
-use regatta_core::task_timeline::{Activity, TaskTimeline, ActivityInterval, TimelineFold};
 use regatta_core::schedule::WaitKind;
-use regatta_core::task::{EditTask, AssignMode, SetPause};
+use regatta_core::task::{AssignMode, EditTask, SetPause};
+use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline, TimelineFold};
 
 use crate::world::{SECOND_MS, World, agent, task_to_add};
 
@@ -15,7 +15,10 @@ pub(crate) fn timeline_from_log(world: &World, id: TaskId) -> TaskTimeline {
     let mut telling = TimelineFold::new(Board::default(), &[id]);
     world.log.iter().for_each(|it| telling.apply(it));
     telling.finish_commit();
-    assert!(telling.board().revision == world.board.revision, "part of the log was not applied");
+    assert!(
+        telling.board().revision == world.board.revision,
+        "part of the log was not applied"
+    );
     telling.timelines()[0].1.clone()
 }
 
@@ -24,19 +27,42 @@ pub(crate) fn timeline_from_log(world: &World, id: TaskId) -> TaskTimeline {
 pub(crate) fn check_timelines(world: &World) {
     for id in (1..=world.board.counters.task).map(TaskId) {
         let life = timeline_from_log(world, id);
-        assert_eq!(life.omitted_count, 0, "the test is too long: stretches were left out");
+        assert_eq!(
+            life.omitted_count, 0,
+            "the test is too long: stretches were left out"
+        );
         let open = world.board.tasks.contains_key(&id);
-        let lasts = life.intervals.last().is_some_and(|it| it.to_unix_ms.is_none());
-        assert_eq!(open, lasts, "W1: {id} is open and its history has ended, or the reverse: {life:?}");
+        let lasts = life
+            .intervals
+            .last()
+            .is_some_and(|it| it.to_unix_ms.is_none());
+        assert_eq!(
+            open, lasts,
+            "W1: {id} is open and its history has ended, or the reverse: {life:?}"
+        );
         for (nth, it) in life.intervals.iter().enumerate() {
             let next = life.intervals.get(nth + 1);
-            assert_eq!(it.to_unix_ms.is_none(), next.is_none() && open, "W1: a gap in the history of {id}: {life:?}");
+            assert_eq!(
+                it.to_unix_ms.is_none(),
+                next.is_none() && open,
+                "W1: a gap in the history of {id}: {life:?}"
+            );
             if let Some(next) = next {
                 let met = next.from_unix_ms.max(it.from_unix_ms);
-                assert_eq!(it.to_unix_ms, Some(met), "W1: a gap between two stretches of {id}: {life:?}");
+                assert_eq!(
+                    it.to_unix_ms,
+                    Some(met),
+                    "W1: a gap between two stretches of {id}: {life:?}"
+                );
                 let same = (it.activity, it.attempt) == (next.activity, next.attempt);
-                assert!(!same, "two adjacent stretches of {id} are the same: {life:?}");
-                assert!(it.revision < next.revision, "{id}'s stretches are out of order");
+                assert!(
+                    !same,
+                    "two adjacent stretches of {id} are the same: {life:?}"
+                );
+                assert!(
+                    it.revision < next.revision,
+                    "{id}'s stretches are out of order"
+                );
             }
             if let Activity::Waiting(_) = it.activity {
                 assert!(
@@ -44,22 +70,38 @@ pub(crate) fn check_timelines(world: &World) {
                     "W1: {id} waits without a reason"
                 );
             } else {
-                assert!(it.attempt.is_some(), "{id} is being worked on without an attempt");
+                assert!(
+                    it.attempt.is_some(),
+                    "{id} is being worked on without an attempt"
+                );
             }
         }
         let seen = world.timelines.get(&id).cloned().unwrap_or_default();
         // Of two commits in one millisecond only the last is recorded, so the reasons may differ,
         // but the states may not.
         let shape = |life: &TaskTimeline| {
-            let of = |it: &ActivityInterval| (it.activity, it.attempt, it.from_unix_ms, it.to_unix_ms);
+            let of =
+                |it: &ActivityInterval| (it.activity, it.attempt, it.from_unix_ms, it.to_unix_ms);
             life.intervals.iter().map(of).collect::<Vec<_>>()
         };
-        assert_eq!(shape(&life), shape(&seen), "D4: the log gives another history of {id} than was seen");
+        assert_eq!(
+            shape(&life),
+            shape(&seen),
+            "D4: the log gives another history of {id} than was seen"
+        );
     }
 }
 
 fn activities(life: &TaskTimeline) -> Vec<(Activity, u64)> {
-    life.intervals.iter().map(|it| (it.activity, it.to_unix_ms.map_or(0, |to| to - it.from_unix_ms))).collect()
+    life.intervals
+        .iter()
+        .map(|it| {
+            (
+                it.activity,
+                it.to_unix_ms.map_or(0, |to| to - it.from_unix_ms),
+            )
+        })
+        .collect()
 }
 
 /// W1: the waits of a task are recorded in order and to the millisecond: a blocker, then an agent.
@@ -70,19 +112,42 @@ fn w1_a_history_has_each_wait_with_its_reason_and_length() {
     let first = world.add_task("first", &["src/a.rs"]);
     let mut second = task_to_add("second", &["src/b.rs"]);
     second.blocked_by = vec![first];
-    world.ask("ann", Command::AddTask { task: second, assign: Some(agent("ada")), how: AssignMode::Queue });
+    world.ask(
+        "ann",
+        Command::AddTask {
+            task: second,
+            assign: Some(agent("ada")),
+            how: AssignMode::Queue,
+        },
+    );
     let second = TaskId(first.0 + 1);
     world.advance_without_tick(7 * SECOND_MS);
-    world.ask("ann", Command::CancelTask { task: first, reason: "not needed".into() });
+    world.ask(
+        "ann",
+        Command::CancelTask {
+            task: first,
+            reason: "not needed".into(),
+        },
+    );
     world.advance_without_tick(3 * SECOND_MS);
     // A cancelled blocker still blocks. Removing it from the task does not.
-    let edit = EditTask { blocked_by: Some(vec![]), ..EditTask::default() };
+    let edit = EditTask {
+        blocked_by: Some(vec![]),
+        ..EditTask::default()
+    };
     world.ask("ann", Command::EditTask { task: second, edit });
     world.advance_without_tick(2 * SECOND_MS);
     let grant = world.poll("ada").expect("the task is ready");
     assert_eq!(grant.task, second);
     world.advance_without_tick(5 * SECOND_MS);
-    world.ask("ann", Command::StopTask { task: second, reason: "a pause".into(), pause: true });
+    world.ask(
+        "ann",
+        Command::StopTask {
+            task: second,
+            reason: "a pause".into(),
+            pause: true,
+        },
+    );
     world.advance_without_tick(4 * SECOND_MS);
     let life = timeline_from_log(&world, second);
     assert_eq!(
@@ -107,12 +172,21 @@ fn w1_a_history_has_each_wait_with_its_reason_and_length() {
             (Activity::Waiting(WaitKind::Runner), 2_000),
         ]
     );
-    assert_eq!(timeline_from_log(&world, first).intervals.last().and_then(|it| it.to_unix_ms), Some(world.now.unix_ms - 14 * SECOND_MS));
+    assert_eq!(
+        timeline_from_log(&world, first)
+            .intervals
+            .last()
+            .and_then(|it| it.to_unix_ms),
+        Some(world.now.unix_ms - 14 * SECOND_MS)
+    );
     check_timelines(&world);
 }
 
 fn set_pause(world: &mut World, task: TaskId, how: SetPause) {
-    let edit = EditTask { paused: Some(how), ..EditTask::default() };
+    let edit = EditTask {
+        paused: Some(how),
+        ..EditTask::default()
+    };
     world.ask("ann", Command::EditTask { task, edit });
 }
 
@@ -144,6 +218,9 @@ fn a_long_history_is_shortened_and_its_sums_are_complete() {
     let life = timeline_from_log(&world, id);
     assert_eq!((life.intervals.len(), life.omitted_count), (200, 101));
     let shown = life.with_totals_until(world.now.unix_ms);
-    assert_eq!(shown.sums.iter().map(|it| it.ms).sum::<u64>(), 300 * SECOND_MS);
+    assert_eq!(
+        shown.sums.iter().map(|it| it.ms).sum::<u64>(),
+        300 * SECOND_MS
+    );
     assert_eq!(shown.sums.iter().map(|it| it.times).sum::<u32>(), 301);
 }

@@ -1,13 +1,20 @@
 //! Tasks: reports of attempts, blockers, failures, stops, the gate, and limits.
 
-use regatta_core::attempt::{AttemptCause, ProgramExit, WorkFindings, DEFAULT_LEASE_MS, AttemptPhase, WorkVerdict};
+use regatta_core::attempt::{
+    AttemptCause, AttemptPhase, DEFAULT_LEASE_MS, ProgramExit, WorkFindings, WorkVerdict,
+};
 use regatta_core::command::Command;
 use regatta_core::effect::Effect;
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::schedule::{PollGrant, PollRequest, WaitKind};
-use regatta_core::task::{AddTask, EditTask, Expects, IssueType, DEFAULT_MAX_FAILURES, TaskStatus, Validation};
+use regatta_core::task::{
+    AddTask, DEFAULT_MAX_FAILURES, EditTask, Expects, IssueType, TaskStatus, Validation,
+};
 
-use crate::world::{HOUR_MS, MINUTE_MS, SECOND_MS, World, commit, exit_command, files, finish_command, passed_verdict, grant_of_poll, poll_of, task_to_add};
+use crate::world::{
+    HOUR_MS, MINUTE_MS, SECOND_MS, World, commit, exit_command, files, finish_command,
+    grant_of_poll, passed_verdict, poll_of, task_to_add,
+};
 
 /// J3: a report without the current attempt's id and token is refused.
 #[test]
@@ -23,26 +30,78 @@ fn j3_only_the_current_attempt_can_report() {
     assert_eq!(elsewhere.task, other);
     for wrong in [
         old.clone(),
-        PollGrant { token: old.token, ..live.clone() },
-        PollGrant { token: live.token + 1, ..live.clone() },
-        PollGrant { attempt: AttemptId(99), ..live.clone() },
-        PollGrant { task: other, ..live.clone() },
-        PollGrant { task, ..elsewhere.clone() },
+        PollGrant {
+            token: old.token,
+            ..live.clone()
+        },
+        PollGrant {
+            token: live.token + 1,
+            ..live.clone()
+        },
+        PollGrant {
+            attempt: AttemptId(99),
+            ..live.clone()
+        },
+        PollGrant {
+            task: other,
+            ..live.clone()
+        },
+        PollGrant {
+            task,
+            ..elsewhere.clone()
+        },
     ] {
-        let PollGrant { task, attempt, token, .. } = wrong;
+        let PollGrant {
+            task,
+            attempt,
+            token,
+            ..
+        } = wrong;
         let before = world.board.clone();
-        assert_eq!(world.ask_refused("ada", finish_command(&wrong)).code(), "stale_attempt", "{wrong:?}");
-        let progress = Command::Progress { task, attempt, token, text: "reading".into() };
-        assert_eq!(world.ask_refused("ada", progress).code(), "stale_attempt", "{wrong:?}");
-        let give_up = Command::GiveUp { task, attempt, token, reason: None };
-        assert_eq!(world.ask_refused("ada", give_up).code(), "stale_attempt", "{wrong:?}");
+        assert_eq!(
+            world.ask_refused("ada", finish_command(&wrong)).code(),
+            "stale_attempt",
+            "{wrong:?}"
+        );
+        let progress = Command::Progress {
+            task,
+            attempt,
+            token,
+            text: "reading".into(),
+        };
+        assert_eq!(
+            world.ask_refused("ada", progress).code(),
+            "stale_attempt",
+            "{wrong:?}"
+        );
+        let give_up = Command::GiveUp {
+            task,
+            attempt,
+            token,
+            reason: None,
+        };
+        assert_eq!(
+            world.ask_refused("ada", give_up).code(),
+            "stale_attempt",
+            "{wrong:?}"
+        );
         assert!(world.board == before);
     }
     world.finish(&live);
-    for verdict in [passed_verdict(&["src/a.rs"]), WorkVerdict::Failed { reason: "late".into() }] {
+    for verdict in [
+        passed_verdict(&["src/a.rs"]),
+        WorkVerdict::Failed {
+            reason: "late".into(),
+        },
+    ] {
         world.ask_refused(
             "regatta",
-            Command::ReportWorkVerdict { attempt: old.attempt, token: old.token, verdict, findings: WorkFindings::default() },
+            Command::ReportWorkVerdict {
+                attempt: old.attempt,
+                token: old.token,
+                verdict,
+                findings: WorkFindings::default(),
+            },
         );
     }
     assert_eq!(world.status(task), TaskStatus::Validating);
@@ -56,11 +115,25 @@ fn j3_a_stopped_attempt_can_no_longer_report() {
     let grant = world.take_supervised_task("ada");
     world.stop(task);
     let PollGrant { attempt, token, .. } = grant;
-    world.ask_refused("ada", Command::GiveUp { task, attempt, token, reason: Some("I was killed".into()) });
+    world.ask_refused(
+        "ada",
+        Command::GiveUp {
+            task,
+            attempt,
+            token,
+            reason: Some("I was killed".into()),
+        },
+    );
     world.ask_refused("ada", finish_command(&grant));
     assert_eq!(world.status(task), TaskStatus::Unassigned);
-    world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
-    assert_eq!((world.status(task), world.task(task).attempt), (TaskStatus::Unassigned, None));
+    world.ask(
+        "regatta",
+        exit_command(&grant, ProgramExit::Done { output: None }),
+    );
+    assert_eq!(
+        (world.status(task), world.task(task).attempt),
+        (TaskStatus::Unassigned, None)
+    );
 }
 
 /// J5: a task starts only after its blockers have landed.
@@ -68,12 +141,19 @@ fn j3_a_stopped_attempt_can_no_longer_report() {
 fn j5_a_task_starts_after_its_blockers_have_landed() {
     let mut world = World::with_agents(&[("ada", 2)]);
     let first = world.add_task("words", &["src/a.rs"]);
-    let second = world.add(AddTask { blocked_by: vec![first], ..task_to_add("more", &["src/b.rs"]) });
+    let second = world.add(AddTask {
+        blocked_by: vec![first],
+        ..task_to_add("more", &["src/b.rs"])
+    });
     let grant = world.take_task("ada");
     assert_eq!(world.poll("ada"), None);
     assert_eq!(world.wait_kinds(second)[0], WaitKind::Dependency);
     let landing = world.submit(&grant);
-    assert_eq!(world.poll("ada"), None, "the task started although its blocker has not landed");
+    assert_eq!(
+        world.poll("ada"),
+        None,
+        "the task started although its blocker has not landed"
+    );
     world.move_and_land(landing);
     assert_eq!(world.take_task("ada").task, second);
 }
@@ -84,7 +164,10 @@ fn j5_a_dead_blocker_blocks_until_a_person_decides() {
     for cancel in [true, false] {
         let mut world = World::with_agents(&[("ada", 1)]);
         let first = world.add_task("words", &["src/a.rs"]);
-        let second = world.add(AddTask { blocked_by: vec![first], ..task_to_add("more", &["src/b.rs"]) });
+        let second = world.add(AddTask {
+            blocked_by: vec![first],
+            ..task_to_add("more", &["src/b.rs"])
+        });
         if cancel {
             world.cancel(first);
         } else {
@@ -93,7 +176,13 @@ fn j5_a_dead_blocker_blocks_until_a_person_decides() {
         }
         assert_eq!(world.poll("ada"), None);
         assert_eq!(world.wait_kinds(second)[0], WaitKind::Dependency);
-        world.edit(second, EditTask { blocked_by: Some(vec![]), ..EditTask::default() });
+        world.edit(
+            second,
+            EditTask {
+                blocked_by: Some(vec![]),
+                ..EditTask::default()
+            },
+        );
         assert_eq!(world.take_task("ada").task, second);
     }
 }
@@ -102,27 +191,52 @@ fn j5_a_dead_blocker_blocks_until_a_person_decides() {
 fn j5_blockers_must_exist_and_form_no_cycle() {
     let mut world = World::with_agents(&[]);
     let a = world.add_task("a", &["a"]);
-    let b = world.add(AddTask { blocked_by: vec![a], ..task_to_add("b", &["b"]) });
-    let c = world.add(AddTask { blocked_by: vec![b, b, a], ..task_to_add("c", &["c"]) });
+    let b = world.add(AddTask {
+        blocked_by: vec![a],
+        ..task_to_add("b", &["b"])
+    });
+    let c = world.add(AddTask {
+        blocked_by: vec![b, b, a],
+        ..task_to_add("c", &["c"])
+    });
     assert_eq!(world.task(c).blocked_by, [a, b]);
     let mut check = |task, blocked_by: Vec<TaskId>, code| {
-        let edit = EditTask { blocked_by: Some(blocked_by), ..EditTask::default() };
-        assert_eq!(world.ask_refused("ann", Command::EditTask { task, edit }).code(), code);
+        let edit = EditTask {
+            blocked_by: Some(blocked_by),
+            ..EditTask::default()
+        };
+        assert_eq!(
+            world
+                .ask_refused("ann", Command::EditTask { task, edit })
+                .code(),
+            code
+        );
     };
     check(a, vec![c], "cycle");
     check(a, vec![a], "cycle");
     check(b, vec![c], "cycle");
     check(a, vec![TaskId(9)], "no_such_task");
     check(a, vec![TaskId(0)], "no_such_task");
-    let add = AddTask { blocked_by: vec![TaskId(4)], ..task_to_add("d", &["d"]) };
-    let command = Command::AddTask { task: add, assign: None, how: Default::default() };
+    let add = AddTask {
+        blocked_by: vec![TaskId(4)],
+        ..task_to_add("d", &["d"])
+    };
+    let command = Command::AddTask {
+        task: add,
+        assign: None,
+        how: Default::default(),
+    };
     assert_eq!(world.ask_refused("ann", command).code(), "no_such_task");
 }
 
 /// J7: no command changes a task that has ended.
 #[test]
 fn j7_no_command_changes_a_task_that_has_ended() {
-    for end in [TaskStatus::Completed, TaskStatus::Failed, TaskStatus::Cancelled] {
+    for end in [
+        TaskStatus::Completed,
+        TaskStatus::Failed,
+        TaskStatus::Cancelled,
+    ] {
         let mut world = World::with_agents(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_task("ada");
@@ -133,15 +247,48 @@ fn j7_no_command_changes_a_task_that_has_ended() {
         }
         let PollGrant { attempt, token, .. } = grant;
         for command in [
-            Command::CancelTask { task, reason: "again".into() },
-            Command::StopTask { task, reason: "again".into(), pause: false },
-            Command::EditTask { task, edit: EditTask { priority: Some(1), ..EditTask::default() } },
-            Command::AssignTask { task, to: None, how: Default::default() },
+            Command::CancelTask {
+                task,
+                reason: "again".into(),
+            },
+            Command::StopTask {
+                task,
+                reason: "again".into(),
+                pause: false,
+            },
+            Command::EditTask {
+                task,
+                edit: EditTask {
+                    priority: Some(1),
+                    ..EditTask::default()
+                },
+            },
+            Command::AssignTask {
+                task,
+                to: None,
+                how: Default::default(),
+            },
             Command::Land { task, first: false },
-            Command::Finish { task, attempt, token, output: None, not_needed: false, learnings: vec![] },
-            Command::GiveUp { task, attempt, token, reason: None },
+            Command::Finish {
+                task,
+                attempt,
+                token,
+                output: None,
+                not_needed: false,
+                learnings: vec![],
+            },
+            Command::GiveUp {
+                task,
+                attempt,
+                token,
+                reason: None,
+            },
         ] {
-            assert_eq!(world.ask_refused("ann", command).code(), "already_finished", "{end}");
+            assert_eq!(
+                world.ask_refused("ann", command).code(),
+                "already_finished",
+                "{end}"
+            );
         }
         world.restart();
         assert_eq!(world.status(task), end);
@@ -157,23 +304,35 @@ fn j6_a_task_fails_after_its_third_failure() {
     for failures in 1..DEFAULT_MAX_FAILURES {
         let grant = world.take_task("ada");
         world.fail_once(&grant);
-        assert_eq!((world.status(task), world.task(task).failures), (TaskStatus::Unassigned, failures));
+        assert_eq!(
+            (world.status(task), world.task(task).failures),
+            (TaskStatus::Unassigned, failures)
+        );
     }
     let grant = world.take_task("ada");
     world.fail_once(&grant);
     assert_eq!(world.status(task), TaskStatus::Failed);
-    assert_eq!(world.stored_task(task).reason.as_deref(), Some("3 attempts failed; the last one: 1 test failed"));
+    assert_eq!(
+        world.stored_task(task).reason.as_deref(),
+        Some("3 attempts failed; the last one: 1 test failed")
+    );
     assert_eq!(world.count("attempt.ended"), 3);
 }
 
 /// J6: each way in which an attempt ends has its own cause. Only some causes count as failures.
 #[test]
 fn j6_each_end_of_an_attempt_has_its_own_cause() {
-    let check = |exit: Option<ProgramExit>, verdict: Option<WorkVerdict>, cause: AttemptCause, failures: u32| {
+    let check = |exit: Option<ProgramExit>,
+                 verdict: Option<WorkVerdict>,
+                 cause: AttemptCause,
+                 failures: u32| {
         let mut world = World::with_agents(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_supervised_task("ada");
-        world.ask("regatta", exit_command(&grant, exit.unwrap_or(ProgramExit::Done { output: None })));
+        world.ask(
+            "regatta",
+            exit_command(&grant, exit.unwrap_or(ProgramExit::Done { output: None })),
+        );
         if let Some(verdict) = verdict {
             world.report_verdict(&grant, verdict);
         }
@@ -189,14 +348,55 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
         assert_eq!(world.task(task).failures, failures, "{cause:?}");
     };
     let words = || "because".to_owned();
-    check(Some(ProgramExit::Failed { reason: words(), class: None }), None, AttemptCause::Crashed, 1);
+    check(
+        Some(ProgramExit::Failed {
+            reason: words(),
+            class: None,
+        }),
+        None,
+        AttemptCause::Crashed,
+        1,
+    );
     check(Some(ProgramExit::Lost), None, AttemptCause::Lost, 0);
-    check(Some(ProgramExit::NotRun { reason: words(), fault: None }), None, AttemptCause::Environment, 1);
-    check(None, Some(WorkVerdict::Failed { reason: words() }), AttemptCause::Invalid, 1);
-    check(None, Some(WorkVerdict::Unknown { reason: words() }), AttemptCause::Environment, 1);
-    check(None, Some(passed_verdict(&[])), AttemptCause::NothingChanged, 1);
-    check(None, Some(passed_verdict(&["src/a.rs", "README.md"])), AttemptCause::ScopeEscape, 1);
-    check(None, Some(passed_verdict(&["src/a.rs"])), AttemptCause::Submitted, 0);
+    check(
+        Some(ProgramExit::NotRun {
+            reason: words(),
+            fault: None,
+        }),
+        None,
+        AttemptCause::Environment,
+        1,
+    );
+    check(
+        None,
+        Some(WorkVerdict::Failed { reason: words() }),
+        AttemptCause::Invalid,
+        1,
+    );
+    check(
+        None,
+        Some(WorkVerdict::Unknown { reason: words() }),
+        AttemptCause::Environment,
+        1,
+    );
+    check(
+        None,
+        Some(passed_verdict(&[])),
+        AttemptCause::NothingChanged,
+        1,
+    );
+    check(
+        None,
+        Some(passed_verdict(&["src/a.rs", "README.md"])),
+        AttemptCause::ScopeEscape,
+        1,
+    );
+    check(
+        None,
+        Some(passed_verdict(&["src/a.rs"])),
+        AttemptCause::Submitted,
+        0,
+    );
 }
 
 /// A stop does not count as a failure, and does not reset the failures before it.
@@ -209,11 +409,17 @@ fn a_stop_keeps_the_failures_before_it() {
     for _ in 0..5 {
         world.take_task("ada");
         world.stop(task);
-        assert_eq!((world.status(task), world.task(task).failures), (TaskStatus::Unassigned, 1));
+        assert_eq!(
+            (world.status(task), world.task(task).failures),
+            (TaskStatus::Unassigned, 1)
+        );
     }
     let before = world.board.clone();
     world.stop(task);
-    assert!(world.board == before, "stopping a task that does not run changed something");
+    assert!(
+        world.board == before,
+        "stopping a task that does not run changed something"
+    );
 }
 
 /// A second stop changes nothing, also while the process is still ending.
@@ -225,8 +431,18 @@ fn a_second_stop_changes_nothing() {
     world.stop(task);
     world.stop(task);
     assert_eq!(world.count("attempt.stopping"), 1);
-    assert_eq!(world.outbox.values().filter(|it| matches!(it, Effect::StopAttempt { .. })).count(), 1);
-    assert!(world.wait_kinds(task).contains(&WaitKind::Runner), "the task does not say what it waits for");
+    assert_eq!(
+        world
+            .outbox
+            .values()
+            .filter(|it| matches!(it, Effect::StopAttempt { .. }))
+            .count(),
+        1
+    );
+    assert!(
+        world.wait_kinds(task).contains(&WaitKind::Runner),
+        "the task does not say what it waits for"
+    );
     world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
     world.take_supervised_task("ada");
 }
@@ -236,12 +452,28 @@ fn a_second_stop_changes_nothing() {
 fn a_task_can_be_cancelled_in_every_open_status() {
     type Reach = fn(&mut World, TaskId);
     let table: [(TaskStatus, Reach); 10] = [
-        (TaskStatus::Backlog, |world, task| world.edit(task, EditTask { backlog: Some(true), ..EditTask::default() })),
+        (TaskStatus::Backlog, |world, task| {
+            world.edit(
+                task,
+                EditTask {
+                    backlog: Some(true),
+                    ..EditTask::default()
+                },
+            )
+        }),
         (TaskStatus::Unassigned, |_, _| {}),
-        (TaskStatus::Offered, |world, task| world.assign(task, Some("ada"), regatta_core::task::AssignMode::Offer)),
-        (TaskStatus::Pending, |world, task| world.assign(task, Some("ada"), regatta_core::task::AssignMode::Queue)),
-        (TaskStatus::InProgress, |world, _| _ = world.take_task("ada")),
-        (TaskStatus::InProgress, |world, _| _ = world.take_supervised_task("ada")),
+        (TaskStatus::Offered, |world, task| {
+            world.assign(task, Some("ada"), regatta_core::task::AssignMode::Offer)
+        }),
+        (TaskStatus::Pending, |world, task| {
+            world.assign(task, Some("ada"), regatta_core::task::AssignMode::Queue)
+        }),
+        (TaskStatus::InProgress, |world, _| {
+            _ = world.take_task("ada")
+        }),
+        (TaskStatus::InProgress, |world, _| {
+            _ = world.take_supervised_task("ada")
+        }),
         (TaskStatus::Validating, |world, _| {
             let grant = world.take_task("ada");
             world.finish(&grant);
@@ -250,7 +482,9 @@ fn a_task_can_be_cancelled_in_every_open_status() {
             let grant = world.take_task("ada");
             world.submit(&grant);
         }),
-        (TaskStatus::NeedsHuman, |world, _| world.conflict_until_a_person_is_needed()),
+        (TaskStatus::NeedsHuman, |world, _| {
+            world.conflict_until_a_person_is_needed()
+        }),
         (TaskStatus::Unassigned, |world, task| {
             world.take_supervised_task("ada");
             world.stop(task);
@@ -276,7 +510,11 @@ fn a_task_can_be_cancelled_in_every_open_status() {
             let grant = world.grants.last().cloned().unwrap();
             world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
         }
-        assert_eq!(world.owner_of("file://shop/src/a.rs"), None, "from {status}");
+        assert_eq!(
+            world.owner_of("file://shop/src/a.rs"),
+            None,
+            "from {status}"
+        );
         assert!(world.board.landings.is_empty() && world.board.attempts.is_empty());
     }
 }
@@ -289,7 +527,10 @@ fn j3_a_stop_during_the_checks_ends_with_the_first_report() {
         let mut world = World::with_agents(&[("ada", 1)]);
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_supervised_task("ada");
-        world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+        world.ask(
+            "regatta",
+            exit_command(&grant, ProgramExit::Done { output: None }),
+        );
         world.stop(task);
         assert_eq!(world.status(task), TaskStatus::Unassigned);
         let exit = exit_command(&grant, ProgramExit::Lost);
@@ -299,11 +540,21 @@ fn j3_a_stop_during_the_checks_ends_with_the_first_report() {
             verdict: passed_verdict(&["src/a.rs"]),
             findings: WorkFindings::default(),
         };
-        let (first, second) = if exit_first { (exit, verdict) } else { (verdict, exit) };
+        let (first, second) = if exit_first {
+            (exit, verdict)
+        } else {
+            (verdict, exit)
+        };
         world.ask("regatta", first);
         world.ask_refused("regatta", second);
-        assert_eq!((world.status(task), world.task(task).attempt), (TaskStatus::Unassigned, None));
-        assert!(world.board.landings.is_empty(), "the stopped work was queued");
+        assert_eq!(
+            (world.status(task), world.task(task).attempt),
+            (TaskStatus::Unassigned, None)
+        );
+        assert!(
+            world.board.landings.is_empty(),
+            "the stopped work was queued"
+        );
     }
 }
 
@@ -315,22 +566,42 @@ fn a_retry_is_possible_while_checks_run_and_after_a_stop() {
         let task = world.add_task("words", &["src/**"]);
         let grant = world.take_supervised_task("ada");
         if checking {
-            world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+            world.ask(
+                "regatta",
+                exit_command(&grant, ProgramExit::Done { output: None }),
+            );
         }
         world.ask("ann", Command::RetryTask { task, failed: None });
         let attempt = world.board.attempts.get(&grant.attempt).unwrap();
-        assert_eq!(attempt.stopping, Some(AttemptCause::Stopped), "checking: {checking}");
-        assert_eq!((world.status(task), &world.task(task).paused), (TaskStatus::Unassigned, &None));
+        assert_eq!(
+            attempt.stopping,
+            Some(AttemptCause::Stopped),
+            "checking: {checking}"
+        );
+        assert_eq!(
+            (world.status(task), &world.task(task).paused),
+            (TaskStatus::Unassigned, &None)
+        );
     }
     let mut world = World::with_agents(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_supervised_task("ada");
-    world.ask("ann", Command::StopTask { task, reason: "stopped by a person".into(), pause: true });
+    world.ask(
+        "ann",
+        Command::StopTask {
+            task,
+            reason: "stopped by a person".into(),
+            pause: true,
+        },
+    );
     world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
     assert!(world.task(task).paused.is_some() && world.poll_supervised("ada").is_none());
     world.ask("ann", Command::RetryTask { task, failed: None });
     assert_eq!(world.task(task).paused, None);
-    assert!(world.poll_supervised("ada").is_some(), "the task is not tried again");
+    assert!(
+        world.poll_supervised("ada").is_some(),
+        "the task is not tried again"
+    );
 }
 
 /// L5: an outside attempt lives as long as it reports, and its loss does not count as a failure.
@@ -341,15 +612,33 @@ fn l5_an_outside_attempt_is_lost_when_silent() {
     let grant = world.take_task("ada");
     world.advance(DEFAULT_LEASE_MS - 1);
     let PollGrant { attempt, token, .. } = grant;
-    world.ask("ada", Command::Progress { task, attempt, token, text: "still here".into() });
+    world.ask(
+        "ada",
+        Command::Progress {
+            task,
+            attempt,
+            token,
+            text: "still here".into(),
+        },
+    );
     assert_eq!(world.task(task).progress, "still here");
     world.advance(DEFAULT_LEASE_MS - 1);
     assert_eq!(world.status(task), TaskStatus::InProgress);
     world.advance(1);
-    assert_eq!((world.status(task), world.task(task).failures), (TaskStatus::Unassigned, 0));
+    assert_eq!(
+        (world.status(task), world.task(task).failures),
+        (TaskStatus::Unassigned, 0)
+    );
     world.ask_refused("ada", finish_command(&grant));
     // A poll can ask for a shorter lease. While the work is checked, the lease does not run.
-    let short = grant_of_poll(world.ask("ada", Command::Poll(PollRequest { lease_ms: Some(10 * SECOND_MS), ..poll_of("ada") }))).unwrap();
+    let short = grant_of_poll(world.ask(
+        "ada",
+        Command::Poll(PollRequest {
+            lease_ms: Some(10 * SECOND_MS),
+            ..poll_of("ada")
+        }),
+    ))
+    .unwrap();
     world.advance(9 * SECOND_MS);
     world.finish(&short);
     world.advance(HOUR_MS);
@@ -365,7 +654,11 @@ fn a_supervised_attempt_may_be_silent() {
     world.advance(HOUR_MS - 1);
     assert_eq!(world.status(task), TaskStatus::InProgress);
     world.ask("ada", finish_command(&grant));
-    assert_eq!(world.status(task), TaskStatus::InProgress, "a supervised attempt ended before its process did");
+    assert_eq!(
+        world.status(task),
+        TaskStatus::InProgress,
+        "a supervised attempt ended before its process did"
+    );
     world.advance(1);
     assert!(
         world.board.attempts[&grant.attempt].stopping == Some(AttemptCause::TimedOut),
@@ -376,15 +669,38 @@ fn a_supervised_attempt_may_be_silent() {
 /// W1: work without files or checks does not start, and has a wait reason.
 #[test]
 fn w1_the_gate_holds_work_without_files_or_checks() {
-    let tests = || Validation { tests: vec!["cargo test".into()], ..Validation::default() };
-    let files = || Validation { files_exist: vec!["src/a.rs".into()], ..Validation::default() };
-    let checks = || Validation { tests: vec!["cargo test".into()], ..files() };
-    let check = |issue_type, manifest: &[&str], validation: Validation, project: &[&str], expects, open: bool| {
+    let tests = || Validation {
+        tests: vec!["cargo test".into()],
+        ..Validation::default()
+    };
+    let files = || Validation {
+        files_exist: vec!["src/a.rs".into()],
+        ..Validation::default()
+    };
+    let checks = || Validation {
+        tests: vec!["cargo test".into()],
+        ..files()
+    };
+    let check = |issue_type,
+                 manifest: &[&str],
+                 validation: Validation,
+                 project: &[&str],
+                 expects,
+                 open: bool| {
         let mut world = World::with_agents(&[("ada", 1)]);
         world.ask("ann", Command::AddProject(world.project("shop", project)));
-        let add = AddTask { issue_type, validation, expects, ..task_to_add("words", manifest) };
+        let add = AddTask {
+            issue_type,
+            validation,
+            expects,
+            ..task_to_add("words", manifest)
+        };
         let task = world.add(add);
-        assert_eq!(world.ready_task("ada").is_some(), open, "{issue_type:?} {manifest:?}");
+        assert_eq!(
+            world.ready_task("ada").is_some(),
+            open,
+            "{issue_type:?} {manifest:?}"
+        );
         assert_eq!(world.wait_kinds(task).contains(&WaitKind::Gate), !open);
         assert_eq!(world.poll("ada").is_some(), open);
     };
@@ -393,8 +709,22 @@ fn w1_the_gate_holds_work_without_files_or_checks() {
         check(kind, &["src/**"], checks(), &[], Changes, true);
         check(kind, &["src/**"], tests(), &[], Changes, false);
         check(kind, &["src/**"], files(), &[], Changes, false);
-        check(kind, &["src/**"], Validation::default(), &["make"], Changes, true);
-        check(kind, &["src/**"], Validation::default(), &[], Changes, false);
+        check(
+            kind,
+            &["src/**"],
+            Validation::default(),
+            &["make"],
+            Changes,
+            true,
+        );
+        check(
+            kind,
+            &["src/**"],
+            Validation::default(),
+            &[],
+            Changes,
+            false,
+        );
         check(kind, &[], checks(), &["make"], Changes, false);
         check(kind, &[], Validation::default(), &[], Report, true);
     }
@@ -413,7 +743,13 @@ fn w1_the_gate_opens_when_files_and_checks_are_added() {
     assert_eq!(world.poll("ada"), None);
     world.ask("ann", Command::AddProject(world.project("shop", &["make"])));
     assert_eq!(world.take_task("ada").task, a);
-    world.edit(b, EditTask { files: Some(files(&["b"])), ..EditTask::default() });
+    world.edit(
+        b,
+        EditTask {
+            files: Some(files(&["b"])),
+            ..EditTask::default()
+        },
+    );
     assert_eq!(world.take_task("ada").task, b);
 }
 
@@ -423,11 +759,16 @@ fn paused_tasks_do_not_start() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let task = world.add_task("words", &["src/**"]);
     let pause = |why: Option<&str>| EditTask {
-        paused: Some(why.map_or(regatta_core::task::SetPause::Resume, |it| regatta_core::task::SetPause::Pause(it.to_owned()))),
+        paused: Some(why.map_or(regatta_core::task::SetPause::Resume, |it| {
+            regatta_core::task::SetPause::Pause(it.to_owned())
+        })),
         ..EditTask::default()
     };
     world.edit(task, pause(Some("the API changes tomorrow")));
-    assert_eq!((world.poll("ada"), world.wait_kinds(task)[0]), (None, WaitKind::Paused));
+    assert_eq!(
+        (world.poll("ada"), world.wait_kinds(task)[0]),
+        (None, WaitKind::Paused)
+    );
     world.edit(task, pause(None));
     let grant = world.take_task("ada");
     world.edit(task, pause(Some("hold it")));
@@ -444,22 +785,57 @@ fn j3_running_work_is_not_edited_or_reassigned() {
     let grant = world.take_task("ada");
     let check = |world: &mut World| {
         for edit in [
-            EditTask { subject: Some("other".into()), ..EditTask::default() },
-            EditTask { files: Some(files(&["docs/**"])), ..EditTask::default() },
-            EditTask { backlog: Some(true), ..EditTask::default() },
+            EditTask {
+                subject: Some("other".into()),
+                ..EditTask::default()
+            },
+            EditTask {
+                files: Some(files(&["docs/**"])),
+                ..EditTask::default()
+            },
+            EditTask {
+                backlog: Some(true),
+                ..EditTask::default()
+            },
         ] {
-            assert_eq!(world.ask_refused("ann", Command::EditTask { task, edit }).code(), "in_use");
+            assert_eq!(
+                world
+                    .ask_refused("ann", Command::EditTask { task, edit })
+                    .code(),
+                "in_use"
+            );
         }
         use regatta_core::task::AssignMode;
-        for (to, how) in [(None, AssignMode::Direct), (Some("bob"), AssignMode::Queue), (Some("bob"), AssignMode::Offer)] {
-            world.ask_refused("ann", Command::AssignTask { task, to: to.map(crate::world::agent), how });
+        for (to, how) in [
+            (None, AssignMode::Direct),
+            (Some("bob"), AssignMode::Queue),
+            (Some("bob"), AssignMode::Offer),
+        ] {
+            world.ask_refused(
+                "ann",
+                Command::AssignTask {
+                    task,
+                    to: to.map(crate::world::agent),
+                    how,
+                },
+            );
         }
-        world.edit(task, EditTask { priority: Some(1), ..EditTask::default() });
+        world.edit(
+            task,
+            EditTask {
+                priority: Some(1),
+                ..EditTask::default()
+            },
+        );
     };
     check(&mut world);
     world.finish(&grant);
     check(&mut world);
-    let verdict = WorkVerdict::Passed { commit: commit(7), base: commit(1), changed: vec!["src/a.rs".into()] };
+    let verdict = WorkVerdict::Passed {
+        commit: commit(7),
+        base: commit(1),
+        changed: vec!["src/a.rs".into()],
+    };
     let landing = world.report_verdict(&grant, verdict).unwrap();
     check(&mut world);
     world.move_and_land(landing);
@@ -472,21 +848,52 @@ fn a_task_outside_the_limits_is_refused() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let fine = || task_to_add("words", &["src/**"]);
     for add in [
-        AddTask { subject: "  ".into(), ..fine() },
-        AddTask { subject: "two\nlines".into(), ..fine() },
-        AddTask { subject: "x".repeat(301), ..fine() },
-        AddTask { description: "x".repeat(256 * 1024 + 1), ..fine() },
-        AddTask { priority: 10, ..fine() },
+        AddTask {
+            subject: "  ".into(),
+            ..fine()
+        },
+        AddTask {
+            subject: "two\nlines".into(),
+            ..fine()
+        },
+        AddTask {
+            subject: "x".repeat(301),
+            ..fine()
+        },
+        AddTask {
+            description: "x".repeat(256 * 1024 + 1),
+            ..fine()
+        },
+        AddTask {
+            priority: 10,
+            ..fine()
+        },
     ] {
-        let command = Command::AddTask { task: add, assign: None, how: Default::default() };
+        let command = Command::AddTask {
+            task: add,
+            assign: None,
+            how: Default::default(),
+        };
         assert_eq!(world.ask_refused("ann", command).code(), "invalid");
     }
-    let unknown = AddTask { project: regatta_core::ids::ProjectName::new("none").unwrap(), ..fine() };
-    let command = Command::AddTask { task: unknown, assign: None, how: Default::default() };
+    let unknown = AddTask {
+        project: regatta_core::ids::ProjectName::new("none").unwrap(),
+        ..fine()
+    };
+    let command = Command::AddTask {
+        task: unknown,
+        assign: None,
+        how: Default::default(),
+    };
     assert_eq!(world.ask_refused("ann", command).code(), "no_such_project");
     let task = world.add(fine());
     let PollGrant { attempt, token, .. } = world.take_task("ada");
-    let progress = Command::Progress { task, attempt, token, text: "x".repeat(4_001) };
+    let progress = Command::Progress {
+        task,
+        attempt,
+        token,
+        text: "x".repeat(4_001),
+    };
     assert_eq!(world.ask_refused("ada", progress).code(), "invalid");
     let finish = Command::Finish {
         task,

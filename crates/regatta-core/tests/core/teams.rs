@@ -2,19 +2,24 @@
 //! after every command.
 
 use regatta_core::agent::{RegisterAgent, Runtime};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::bus::PostMessage;
 use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::effect::Effect;
-use regatta_core::unknown_fields::{UnknownFields, ExtraValue};
 use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
 use regatta_core::lane::{LaneKind, LaneSettings};
-use regatta_core::launch::{self, MemberCause, LaunchEntry, TeamLaunch, MemberActivity, LaunchPhase, ProgramFacts, MemberResolution, MemberState, TeamSummary, MemberCauseKind};
-use regatta_core::mission::{StartMode, StartMission};
+use regatta_core::launch::{
+    self, LaunchEntry, LaunchPhase, MemberActivity, MemberCause, MemberCauseKind, MemberResolution,
+    MemberState, ProgramFacts, TeamLaunch, TeamSummary,
+};
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::refusal::Refusal;
-use regatta_core::agent_protocol::{FailureClass, AgentEvent, StopReason};
 use regatta_core::task::{AssignMode, IssueType};
-use regatta_core::team::{TeamCommand, CreateTeam, EditTeam, TeamEnvironment, TeamMember, Team, workers};
+use regatta_core::team::{
+    CreateTeam, EditTeam, Team, TeamCommand, TeamEnvironment, TeamMember, workers,
+};
+use regatta_core::unknown_fields::{ExtraValue, UnknownFields};
 
 use crate::world::{World, agent, registration, shop, task_to_add};
 
@@ -27,7 +32,10 @@ pub(crate) fn member_name(text: &str) -> MemberName {
 }
 
 pub(crate) fn member(text: &str, provider: &str) -> TeamMember {
-    TeamMember { provider: Some(provider.to_owned()), ..TeamMember::named(member_name(text)) }
+    TeamMember {
+        provider: Some(provider.to_owned()),
+        ..TeamMember::named(member_name(text))
+    }
 }
 
 /// Returns a request for the team `team_name` with the lead `amy`.
@@ -36,7 +44,10 @@ pub(crate) fn team_settings(lead: &str, members: &[(&str, &str)]) -> CreateTeam 
         name: team_name(),
         project: shop(),
         lead: member("amy", lead),
-        members: members.iter().map(|(text, provider)| member(text, provider)).collect(),
+        members: members
+            .iter()
+            .map(|(text, provider)| member(text, provider))
+            .collect(),
         environments: Default::default(),
         extra: Default::default(),
     }
@@ -59,7 +70,13 @@ pub(crate) fn launched_world(lead: &str, members: &[(&str, &str)]) -> World {
 }
 
 pub(crate) fn launch_team(world: &mut World) -> LaunchId {
-    match world.ask("ann", team_command(TeamCommand::Launch { team: team_name(), left_out: vec![] })) {
+    match world.ask(
+        "ann",
+        team_command(TeamCommand::Launch {
+            team: team_name(),
+            left_out: vec![],
+        }),
+    ) {
         CommandOutcome::Launched(Some(id)) => id,
         other => panic!("{other:?}"),
     }
@@ -70,11 +87,16 @@ pub(crate) fn team(world: &World) -> Team {
 }
 
 pub(crate) fn launch_record(world: &World) -> TeamLaunch {
-    TeamLaunch::clone(launch::latest_launch(&world.board, &team(world)).expect("the team was launched"))
+    TeamLaunch::clone(
+        launch::latest_launch(&world.board, &team(world)).expect("the team was launched"),
+    )
 }
 
 pub(crate) fn launch_entry(world: &World, text: &str) -> LaunchEntry {
-    launch_record(world).entry(&member_name(text)).cloned().unwrap_or_else(|| panic!("{text} is not of the launch"))
+    launch_record(world)
+        .entry(&member_name(text))
+        .cloned()
+        .unwrap_or_else(|| panic!("{text} is not of the launch"))
 }
 
 pub(crate) fn member_state(world: &World, text: &str) -> MemberState {
@@ -83,7 +105,11 @@ pub(crate) fn member_state(world: &World, text: &str) -> MemberState {
 
 /// Returns each member's state, in the order of the roster.
 pub(crate) fn member_states(world: &World) -> Vec<(String, &'static str)> {
-    launch_record(world).members.iter().map(|it| (it.name.to_string(), it.state.name())).collect()
+    launch_record(world)
+        .members
+        .iter()
+        .map(|it| (it.name.to_string(), it.state.name()))
+        .collect()
 }
 
 pub(crate) fn team_summary(world: &World) -> TeamSummary {
@@ -95,7 +121,11 @@ pub(crate) fn resolution_found(text: &str) -> MemberResolution {
         member: member_name(text),
         runtime: Some(Runtime::Scripted),
         backend: Some("scripted".into()),
-        program: ProgramFacts { path: Some("/usr/bin/agent".into()), version: Some("1.2".into()), ..ProgramFacts::default() },
+        program: ProgramFacts {
+            path: Some("/usr/bin/agent".into()),
+            version: Some("1.2".into()),
+            ..ProgramFacts::default()
+        },
         keys: vec![],
         files: vec![],
         fast_mode: None,
@@ -105,41 +135,97 @@ pub(crate) fn resolution_found(text: &str) -> MemberResolution {
 }
 
 pub(crate) fn resolution_missing(text: &str) -> MemberResolution {
-    let problem = Some(MemberCause { kind: MemberCauseKind::Program, text: "opencode is not installed".into() });
-    MemberResolution { runtime: None, backend: None, program: ProgramFacts::default(), problem, ..resolution_found(text) }
+    let problem = Some(MemberCause {
+        kind: MemberCauseKind::Program,
+        text: "opencode is not installed".into(),
+    });
+    MemberResolution {
+        runtime: None,
+        backend: None,
+        program: ProgramFacts::default(),
+        problem,
+        ..resolution_found(text)
+    }
 }
 
 /// Reports the programs of all queued members. The programs in `not_there` are missing.
 pub(crate) fn report_resolutions(world: &mut World, not_there: &[&str]) {
     let launch = launch_record(world);
-    let waits = launch.members.iter().filter(|it| it.state == MemberState::Queued && !it.prepared);
-    let found = waits.map(|it| it.name.to_string()).map(|it| match not_there.contains(&it.as_str()) {
-        true => resolution_missing(&it),
-        false => resolution_found(&it),
-    });
+    let waits = launch
+        .members
+        .iter()
+        .filter(|it| it.state == MemberState::Queued && !it.prepared);
+    let found =
+        waits
+            .map(|it| it.name.to_string())
+            .map(|it| match not_there.contains(&it.as_str()) {
+                true => resolution_missing(&it),
+                false => resolution_found(&it),
+            });
     let found = found.collect();
-    world.ask("regatta", Command::ReportResolved { launch: launch.id, found });
+    world.ask(
+        "regatta",
+        Command::ReportResolved {
+            launch: launch.id,
+            found,
+        },
+    );
 }
 
 pub(crate) fn session_of(world: &World, text: &str) -> (AttemptId, u64) {
-    let id = launch_entry(world, text).attempt.unwrap_or_else(|| panic!("{text} has no session"));
+    let id = launch_entry(world, text)
+        .attempt
+        .unwrap_or_else(|| panic!("{text} has no session"));
     (id, world.board.attempts[&id].token)
 }
 
 pub(crate) fn report_event(world: &mut World, text: &str, n: u64, said: AgentEvent) {
     let (attempt, token) = session_of(world, text);
-    world.ask("regatta", Command::ReportAgentEvent { attempt, token, n, event: said });
+    world.ask(
+        "regatta",
+        Command::ReportAgentEvent {
+            attempt,
+            token,
+            n,
+            event: said,
+        },
+    );
 }
 
 pub(crate) fn start_session(world: &mut World, text: &str) {
     let (attempt, token) = session_of(world, text);
-    world.ask("regatta", Command::ReportLaunched { attempt, token, sandbox: None, warnings: vec![] });
-    report_event(world, text, 1, AgentEvent::Started { session: Some(format!("s-{text}")), model: Some("m-1".into()) });
+    world.ask(
+        "regatta",
+        Command::ReportLaunched {
+            attempt,
+            token,
+            sandbox: None,
+            warnings: vec![],
+        },
+    );
+    report_event(
+        world,
+        text,
+        1,
+        AgentEvent::Started {
+            session: Some(format!("s-{text}")),
+            model: Some("m-1".into()),
+        },
+    );
     report_event(world, text, 2, AgentEvent::TurnStarted { n: 0 });
 }
 
 pub(crate) fn end_turn(world: &mut World, text: &str, n: u64) {
-    report_event(world, text, n, AgentEvent::TurnEnded { stop: StopReason::EndTurn, class: None, detail: "ready".into() });
+    report_event(
+        world,
+        text,
+        n,
+        AgentEvent::TurnEnded {
+            stop: StopReason::EndTurn,
+            class: None,
+            detail: "ready".into(),
+        },
+    );
 }
 
 pub(crate) fn bring_up(world: &mut World, text: &str) {
@@ -149,15 +235,31 @@ pub(crate) fn bring_up(world: &mut World, text: &str) {
 
 pub(crate) fn end_session(world: &mut World, text: &str, how: ProgramExit) {
     let (attempt, token) = session_of(world, text);
-    world.ask("regatta", Command::ReportExited { attempt, token, exit: how });
+    world.ask(
+        "regatta",
+        Command::ReportExited {
+            attempt,
+            token,
+            exit: how,
+        },
+    );
 }
 
 pub(crate) fn crash_session(world: &mut World, text: &str, class: FailureClass) {
-    end_session(world, text, ProgramExit::Failed { reason: format!("{text} went wrong"), class: Some(class) });
+    end_session(
+        world,
+        text,
+        ProgramExit::Failed {
+            reason: format!("{text} went wrong"),
+            class: Some(class),
+        },
+    );
 }
 
 pub(crate) fn is_stopping(world: &World, text: &str) -> bool {
-    launch_entry(world, text).attempt.is_some_and(|it| world.board.attempts[&it].stopping.is_some())
+    launch_entry(world, text)
+        .attempt
+        .is_some_and(|it| world.board.attempts[&it].stopping.is_some())
 }
 
 /// Returns a world in which codex leads alice, tom has a lane of his own, and all of them are
@@ -172,32 +274,80 @@ pub(crate) fn running_mixed_team() -> World {
 }
 
 pub(crate) fn stop_team(world: &mut World) {
-    world.ask("ann", team_command(TeamCommand::Stop { team: team_name(), reason: "enough for today".into() }));
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Stop {
+            team: team_name(),
+            reason: "enough for today".into(),
+        }),
+    );
 }
 
 #[test]
 fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
     let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
     let launch = launch_record(&world);
-    assert_eq!(launch.expected_members, [member_name("amy"), member_name("alice"), member_name("tom")]);
-    assert_eq!(launch.bootstrap_expected_members, [member_name("amy"), member_name("alice")]);
-    assert!(world.outbox.values().any(|it| *it == Effect::ResolveTeam { launch: launch.id }));
-    assert_eq!(world.board.attempts.len(), 0, "a session started before its program was resolved");
+    assert_eq!(
+        launch.expected_members,
+        [member_name("amy"), member_name("alice"), member_name("tom")]
+    );
+    assert_eq!(
+        launch.bootstrap_expected_members,
+        [member_name("amy"), member_name("alice")]
+    );
+    assert!(
+        world
+            .outbox
+            .values()
+            .any(|it| *it == Effect::ResolveTeam { launch: launch.id })
+    );
+    assert_eq!(
+        world.board.attempts.len(),
+        0,
+        "a session started before its program was resolved"
+    );
 
     report_resolutions(&mut world, &[]);
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["starting", "starting", "queued"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["starting", "starting", "queued"]
+    );
     bring_up(&mut world, "alice");
-    assert_eq!(member_state(&world, "tom"), MemberState::Queued, "a side lane started before the lead was alive");
+    assert_eq!(
+        member_state(&world, "tom"),
+        MemberState::Queued,
+        "a side lane started before the lead was alive"
+    );
     bring_up(&mut world, "amy");
     assert_eq!(member_state(&world, "tom"), MemberState::Starting);
     assert_eq!(launch_record(&world).phase(), LaunchPhase::Active);
     bring_up(&mut world, "tom");
-    assert_eq!((launch_record(&world).phase(), launch_record(&world).outcome()), (LaunchPhase::Finished, launch::LaunchOutcome::CleanSuccess));
+    assert_eq!(
+        (
+            launch_record(&world).phase(),
+            launch_record(&world).outcome()
+        ),
+        (LaunchPhase::Finished, launch::LaunchOutcome::CleanSuccess)
+    );
     assert_eq!(team_summary(&world).headline, "3 of 3 alive");
     let tom = launch_entry(&world, "tom");
-    assert_eq!(tom.effective.model.as_deref(), Some("m-1"), "the model comes from the session's report");
-    assert_eq!(tom.lane.map(|it| (it.id, it.owner)), Some(("opencode:tom".into(), "opencode".into())));
-    assert!(tom.evidence.iter().any(|it| it.text.contains("found /usr/bin/agent 1.2")));
+    assert_eq!(
+        tom.effective.model.as_deref(),
+        Some("m-1"),
+        "the model comes from the session's report"
+    );
+    assert_eq!(
+        tom.lane.map(|it| (it.id, it.owner)),
+        Some(("opencode:tom".into(), "opencode".into()))
+    );
+    assert!(
+        tom.evidence
+            .iter()
+            .any(|it| it.text.contains("found /usr/bin/agent 1.2"))
+    );
 }
 
 /// A mission can be given to a team. The members take its tasks, the lead leads, and other agents
@@ -208,10 +358,15 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     let none = |world: &World| workers(&world.board, &team_name(), &shop()).map_err(|it| it.code());
     assert_eq!(none(&world), Err("invalid"), "no member was started yet");
     let other = ProjectName::new("elsewhere").unwrap();
-    assert!(workers(&world.board, &team_name(), &other).is_err_and(|it| it.message().contains("a team of shop")));
+    assert!(
+        workers(&world.board, &team_name(), &other)
+            .is_err_and(|it| it.message().contains("a team of shop"))
+    );
     assert!(workers(&world.board, &TeamName::new("nobody").unwrap(), &shop()).is_err());
     report_resolutions(&mut world, &[]);
-    ["alice", "amy", "tom"].into_iter().for_each(|it| bring_up(&mut world, it));
+    ["alice", "amy", "tom"]
+        .into_iter()
+        .for_each(|it| bring_up(&mut world, it));
     world.ask("ann", Command::RegisterAgent(registration("ada", 2)));
     let agents = workers(&world.board, &team_name(), &shop()).unwrap();
     assert_eq!(agents, [agent("harbour/alice"), agent("harbour/tom")]);
@@ -232,41 +387,83 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
         after: vec![],
         assign: None,
     });
-    let start = Command::StartMission { mission, tasks: tasks.to_vec(), adopt: vec![] };
+    let start = Command::StartMission {
+        mission,
+        tasks: tasks.to_vec(),
+        adopt: vec![],
+    };
     world.ask("ann", start.clone());
     let started = world.board.missions.values().next_back().unwrap();
-    assert_eq!(started.agents, [agent("harbour/tom"), agent("harbour/alice")], "an agent is listed twice");
-    assert_eq!(world.poll_supervised("ada"), None, "an agent outside the team got a task");
-    assert_eq!(world.poll_supervised("harbour/amy"), None, "the lead got a task");
-    assert!(world.poll_supervised("harbour/alice").is_some() && world.poll_supervised("harbour/tom").is_some());
+    assert_eq!(
+        started.agents,
+        [agent("harbour/tom"), agent("harbour/alice")],
+        "an agent is listed twice"
+    );
+    assert_eq!(
+        world.poll_supervised("ada"),
+        None,
+        "an agent outside the team got a task"
+    );
+    assert_eq!(
+        world.poll_supervised("harbour/amy"),
+        None,
+        "the lead got a task"
+    );
+    assert!(
+        world.poll_supervised("harbour/alice").is_some()
+            && world.poll_supervised("harbour/tom").is_some()
+    );
     let mut stopped = running_mixed_team();
     assert!(none(&stopped).is_ok());
     stop_team(&mut stopped);
-    ["tom", "alice", "amy"].into_iter().for_each(|it| end_session(&mut stopped, it, ProgramExit::Lost));
+    ["tom", "alice", "amy"]
+        .into_iter()
+        .for_each(|it| end_session(&mut stopped, it, ProgramExit::Lost));
     assert_eq!(none(&stopped), Err("invalid"), "the team was stopped");
     // The command itself checks whether the team is up, so an earlier answer does not matter.
-    assert!(stopped.ask_refused("ann", start).message().contains("team harbour is not up"));
-    let alone = Team { members: vec![], ..team(&world) };
-    assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead without members works itself");
+    assert!(
+        stopped
+            .ask_refused("ann", start)
+            .message()
+            .contains("team harbour is not up")
+    );
+    let alone = Team {
+        members: vec![],
+        ..team(&world)
+    };
+    assert_eq!(
+        alone.workers(),
+        [agent("harbour/amy")],
+        "a lead without members works itself"
+    );
 }
 
 #[test]
 fn stop_ends_side_lanes_first_and_the_team_is_stopped_when_all_sessions_have_ended() {
     let mut world = running_mixed_team();
     stop_team(&mut world);
-    assert!(is_stopping(&world, "tom") && !is_stopping(&world, "amy") && !is_stopping(&world, "alice"));
+    assert!(
+        is_stopping(&world, "tom") && !is_stopping(&world, "amy") && !is_stopping(&world, "alice")
+    );
     assert_eq!(launch_record(&world).phase(), LaunchPhase::Active);
     end_session(&mut world, "tom", ProgramExit::Lost);
     assert_eq!(member_state(&world, "tom"), MemberState::Stopped);
     assert!(is_stopping(&world, "amy") && is_stopping(&world, "alice"));
     end_session(&mut world, "amy", ProgramExit::Lost);
-    assert_eq!(launch_record(&world).phase(), LaunchPhase::Active, "alice still runs");
+    assert_eq!(
+        launch_record(&world).phase(),
+        LaunchPhase::Active,
+        "alice still runs"
+    );
     assert!(launch::is_up(&world.board, &team(&world)));
     end_session(&mut world, "alice", ProgramExit::Lost);
     assert_eq!(launch_record(&world).phase(), LaunchPhase::Reconciled);
     assert!(!launch::is_up(&world.board, &team(&world)));
     assert_eq!(team_summary(&world).headline, "stopped");
-    assert!(world.board.agents.values().all(|it| it.offline.is_some()), "a stopped team takes no work");
+    assert!(
+        world.board.agents.values().all(|it| it.offline.is_some()),
+        "a stopped team takes no work"
+    );
     // Stopping a stopped team changes nothing.
     let before = world.board.revision;
     stop_team(&mut world);
@@ -277,10 +474,20 @@ fn stop_ends_side_lanes_first_and_the_team_is_stopped_when_all_sessions_have_end
 fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
     let mut world = launched_world("codex", &[("tom", "opencode")]);
     stop_team(&mut world);
-    assert_eq!(launch_record(&world).phase(), LaunchPhase::Reconciled, "no session had started");
+    assert_eq!(
+        launch_record(&world).phase(),
+        LaunchPhase::Reconciled,
+        "no session had started"
+    );
     // The report about the programs arrives after the stop and starts nothing.
     let launch = launch_record(&world).id;
-    world.ask("regatta", Command::ReportResolved { launch, found: vec![resolution_found("amy"), resolution_found("tom")] });
+    world.ask(
+        "regatta",
+        Command::ReportResolved {
+            launch,
+            found: vec![resolution_found("amy"), resolution_found("tom")],
+        },
+    );
     assert_eq!(world.board.attempts.len(), 0);
 
     let mut world = launched_world("codex", &[("tom", "opencode")]);
@@ -295,27 +502,51 @@ fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
 fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
     let mut world = running_mixed_team();
     let first = launch_record(&world).id;
-    assert_eq!(world.ask("ann", team_command(TeamCommand::Relaunch { team: team_name() })), CommandOutcome::Launched(None));
+    assert_eq!(
+        world.ask(
+            "ann",
+            team_command(TeamCommand::Relaunch { team: team_name() })
+        ),
+        CommandOutcome::Launched(None)
+    );
     for who in ["tom", "amy", "alice"] {
         end_session(&mut world, who, ProgramExit::Lost);
     }
     let second = launch_record(&world);
     assert_ne!(second.id, first);
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["queued", "queued", "queued"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["queued", "queued", "queued"]
+    );
     assert!(!team(&world).relaunch_after_stop);
-    assert!(!world.board.launches.contains_key(&first), "the old launch is still on the board");
+    assert!(
+        !world.board.launches.contains_key(&first),
+        "the old launch is still on the board"
+    );
     report_resolutions(&mut world, &[]);
     for who in ["amy", "alice", "tom"] {
         bring_up(&mut world, who);
     }
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::CleanSuccess);
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::CleanSuccess
+    );
     // A stop cancels a pending relaunch.
-    world.ask("ann", team_command(TeamCommand::Relaunch { team: team_name() }));
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Relaunch { team: team_name() }),
+    );
     stop_team(&mut world);
     for who in ["tom", "amy", "alice"] {
         end_session(&mut world, who, ProgramExit::Lost);
     }
-    assert_eq!((launch_record(&world).id, launch_record(&world).phase()), (second.id, LaunchPhase::Reconciled));
+    assert_eq!(
+        (launch_record(&world).id, launch_record(&world).phase()),
+        (second.id, LaunchPhase::Reconciled)
+    );
 }
 
 /// A launch that was stopped before a lane was alive did not reach everything that was requested.
@@ -328,8 +559,17 @@ fn t2_a_launch_with_a_lane_that_never_was_alive_is_not_a_clean_success() {
     for who in ["tom", "amy"] {
         end_session(&mut world, who, ProgramExit::Lost);
     }
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["stopped", "stopped"]);
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::PartialSkipped);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["stopped", "stopped"]
+    );
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialSkipped
+    );
 }
 
 #[test]
@@ -339,15 +579,38 @@ fn a_retry_starts_only_the_failed_lane() {
     assert_eq!(member_state(&world, "tom"), MemberState::FailedToStart);
     bring_up(&mut world, "amy");
     bring_up(&mut world, "bob");
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::PartialFailure);
-    let retry = |member: &str| team_command(TeamCommand::Retry { team: team_name(), member: member_name(member) });
-    assert!(matches!(world.ask_refused("ann", retry("bob")), Refusal::InUse { .. }));
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialFailure
+    );
+    let retry = |member: &str| {
+        team_command(TeamCommand::Retry {
+            team: team_name(),
+            member: member_name(member),
+        })
+    };
+    assert!(matches!(
+        world.ask_refused("ann", retry("bob")),
+        Refusal::InUse { .. }
+    ));
     world.ask("ann", retry("tom"));
-    assert_eq!((member_state(&world, "tom"), launch_record(&world).phase()), (MemberState::Queued, LaunchPhase::Active));
+    assert_eq!(
+        (member_state(&world, "tom"), launch_record(&world).phase()),
+        (MemberState::Queued, LaunchPhase::Active)
+    );
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "tom");
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::CleanSuccess);
-    assert_eq!((launch_entry(&world, "tom").retries, launch_entry(&world, "bob").retries), (1, 0));
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::CleanSuccess
+    );
+    assert_eq!(
+        (
+            launch_entry(&world, "tom").retries,
+            launch_entry(&world, "bob").retries
+        ),
+        (1, 0)
+    );
 }
 
 #[test]
@@ -355,24 +618,58 @@ fn a_lead_that_fails_to_start_skips_the_side_lanes_only() {
     let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
     report_resolutions(&mut world, &["amy"]);
     assert_eq!(
-        member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(),
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
         ["failed_to_start", "starting", "skipped"],
         "a member of the primary lane starts without the lead"
     );
-    assert_eq!(launch_entry(&world, "tom").cause.map(|it| it.kind), Some(MemberCauseKind::NoLead));
-    let refusal = world.ask_refused("ann", team_command(TeamCommand::Retry { team: team_name(), member: member_name("tom") }));
-    assert!(refusal.hint().contains("regatta team retry harbour amy"), "{}", refusal.hint());
+    assert_eq!(
+        launch_entry(&world, "tom").cause.map(|it| it.kind),
+        Some(MemberCauseKind::NoLead)
+    );
+    let refusal = world.ask_refused(
+        "ann",
+        team_command(TeamCommand::Retry {
+            team: team_name(),
+            member: member_name("tom"),
+        }),
+    );
+    assert!(
+        refusal.hint().contains("regatta team retry harbour amy"),
+        "{}",
+        refusal.hint()
+    );
 }
 
 #[test]
 fn a_crash_degrades_one_member_and_records_the_cause() {
     let mut world = running_mixed_team();
     crash_session(&mut world, "tom", FailureClass::Crashed);
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "degraded"]
+    );
     let tom = launch_entry(&world, "tom");
-    assert_eq!(tom.cause, Some(MemberCause { kind: MemberCauseKind::Crashed, text: "tom went wrong".into() }));
-    assert_eq!(launch::activity(&world.board, &tom, None), MemberActivity::Absent);
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::PartialFailure);
+    assert_eq!(
+        tom.cause,
+        Some(MemberCause {
+            kind: MemberCauseKind::Crashed,
+            text: "tom went wrong".into()
+        })
+    );
+    assert_eq!(
+        launch::activity(&world.board, &tom, None),
+        MemberActivity::Absent
+    );
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialFailure
+    );
     assert_eq!(team_summary(&world).headline, "2 of 3 alive; tom is down");
 }
 
@@ -380,34 +677,86 @@ fn a_crash_degrades_one_member_and_records_the_cause() {
 fn a_restart_keeps_live_members_and_degrades_lost_ones() {
     let mut world = running_mixed_team();
     world.restart();
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "alive"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "alive"]
+    );
     end_session(&mut world, "tom", ProgramExit::Lost);
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
-    assert_eq!(launch_entry(&world, "tom").cause.map(|it| it.kind), Some(MemberCauseKind::Lost));
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "degraded"]
+    );
+    assert_eq!(
+        launch_entry(&world, "tom").cause.map(|it| it.kind),
+        Some(MemberCauseKind::Lost)
+    );
     world.restart();
-    assert_eq!(member_states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|it| it.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "degraded"]
+    );
 }
 
 #[test]
 fn idle_working_hung_and_ending_members_are_distinguished() {
     let mut world = running_mixed_team();
-    let at = |world: &World, silent| launch::activity(&world.board, &launch_entry(world, "tom"), silent);
-    assert_eq!(at(&world, Some(3_600_000)), MemberActivity::Idle, "a silent member without a turn is idle");
+    let at =
+        |world: &World, silent| launch::activity(&world.board, &launch_entry(world, "tom"), silent);
+    assert_eq!(
+        at(&world, Some(3_600_000)),
+        MemberActivity::Idle,
+        "a silent member without a turn is idle"
+    );
     let task = launch_entry(&world, "tom").task.unwrap();
-    world.ask("ann", Command::Tell { task, text: "look at the tests".into() });
+    world.ask(
+        "ann",
+        Command::Tell {
+            task,
+            text: "look at the tests".into(),
+        },
+    );
     report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
     assert_eq!(at(&world, Some(10)), MemberActivity::Working);
-    assert_eq!(at(&world, Some(world.board.limits.silence_ms)), MemberActivity::Hung);
+    assert_eq!(
+        at(&world, Some(world.board.limits.silence_ms)),
+        MemberActivity::Hung
+    );
     let (attempt, token) = session_of(&world, "tom");
     let silence = world.board.limits.silence_ms;
-    world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
+    world.ask(
+        "regatta",
+        Command::ReportSilent {
+            attempt,
+            token,
+            since_ms: Some(silence),
+        },
+    );
     assert_eq!(at(&world, None), MemberActivity::Stopping);
     end_session(&mut world, "tom", ProgramExit::Lost);
-    assert_eq!(launch_entry(&world, "tom").cause.map(|it| it.kind), Some(MemberCauseKind::Hung));
+    assert_eq!(
+        launch_entry(&world, "tom").cause.map(|it| it.kind),
+        Some(MemberCauseKind::Hung)
+    );
     assert_eq!(member_state(&world, "tom"), MemberState::Degraded);
     // Silence means nothing for a member that has no turn.
     let (attempt, token) = session_of(&world, "alice");
-    world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
+    world.ask(
+        "regatta",
+        Command::ReportSilent {
+            attempt,
+            token,
+            since_ms: Some(silence),
+        },
+    );
     assert_eq!(member_state(&world, "alice"), MemberState::Alive);
     assert!(!is_stopping(&world, "alice"));
 }
@@ -422,17 +771,30 @@ fn a_standing_task_is_idle_while_its_member_is() {
     };
     assert_eq!(at(&world, Some(3_600_000)), Some(MemberActivity::Idle));
     let other = world.add(task_to_add("one", &[]));
-    assert_eq!(launch::activity_of_task(&world.board, world.task(other), None), None, "an ordinary task has no member's session");
+    assert_eq!(
+        launch::activity_of_task(&world.board, world.task(other), None),
+        None,
+        "an ordinary task has no member's session"
+    );
     report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
     assert_eq!(at(&world, Some(10)), Some(MemberActivity::Working));
-    assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Some(MemberActivity::Hung));
+    assert_eq!(
+        at(&world, Some(world.board.limits.silence_ms)),
+        Some(MemberActivity::Hung)
+    );
     end_turn(&mut world, "tom", 5);
     assert_eq!(at(&world, None), Some(MemberActivity::Idle));
     // While a member works on another task, that task is worked on and its standing task is idle.
-    let docs = regatta_core::task::AddTask { issue_type: IssueType::Docs, ..task_to_add("two", &[]) };
+    let docs = regatta_core::task::AddTask {
+        issue_type: IssueType::Docs,
+        ..task_to_add("two", &[])
+    };
     world.add_for(docs, Some("harbour/tom"), AssignMode::Direct);
     world.take_supervised_task("harbour/tom");
-    assert_eq!(launch::activity(&world.board, &launch_entry(&world, "tom"), None), MemberActivity::Working);
+    assert_eq!(
+        launch::activity(&world.board, &launch_entry(&world, "tom"), None),
+        MemberActivity::Working
+    );
     assert_eq!(at(&world, None), Some(MemberActivity::Idle));
 }
 
@@ -459,59 +821,116 @@ fn t6_the_bus_gets_the_summary_when_it_changes() {
 #[test]
 fn a_message_reaches_the_mentioned_members_only() {
     let mut world = running_mixed_team();
-    let told = |world: &World, who: &str| world.board.attempts[&launch_entry(world, who).attempt.unwrap()].session.follow_ups.clone();
+    let told = |world: &World, who: &str| {
+        world.board.attempts[&launch_entry(world, who).attempt.unwrap()]
+            .session
+            .follow_ups
+            .clone()
+    };
     let post = |channel: &str, text: &str| {
         let channel = ChannelName::new(channel).unwrap();
-        Command::Post(PostMessage { channel, text: text.into(), labels: vec![], reply_to: None })
+        Command::Post(PostMessage {
+            channel,
+            text: text.into(),
+            labels: vec![],
+            reply_to: None,
+        })
     };
     world.ask("harbour/amy", post("@harbour/tom", "take the parser"));
-    world.ask("ann", post("harbour", "@harbour/alice and @harbour/amy: lunch"));
-    world.ask("harbour/tom", post("harbour", "@harbour/tom notes to myself"));
+    world.ask(
+        "ann",
+        post("harbour", "@harbour/alice and @harbour/amy: lunch"),
+    );
+    world.ask(
+        "harbour/tom",
+        post("harbour", "@harbour/tom notes to myself"),
+    );
     assert_eq!(told(&world, "tom").len(), 1);
-    assert!(told(&world, "tom")[0].contains("from harbour/amy") && told(&world, "tom")[0].contains("take the parser"));
-    assert_eq!((told(&world, "alice").len(), told(&world, "amy").len()), (1, 1));
+    assert!(
+        told(&world, "tom")[0].contains("from harbour/amy")
+            && told(&world, "tom")[0].contains("take the parser")
+    );
+    assert_eq!(
+        (told(&world, "alice").len(), told(&world, "amy").len()),
+        (1, 1)
+    );
     // The end of a turn does not end the member's session.
     report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
     end_turn(&mut world, "tom", 5);
     assert_eq!(member_state(&world, "tom"), MemberState::Alive);
-    assert!(!world.board.attempts[&session_of(&world, "tom").0].session.closing);
+    assert!(
+        !world.board.attempts[&session_of(&world, "tom").0]
+            .session
+            .closing
+    );
 }
 
 #[test]
 fn a_member_takes_at_most_max_tasks_besides_its_session() {
     let mut world = running_mixed_team();
-    let docs = |it: &str| regatta_core::task::AddTask { issue_type: IssueType::Docs, ..task_to_add(it, &[]) };
+    let docs = |it: &str| regatta_core::task::AddTask {
+        issue_type: IssueType::Docs,
+        ..task_to_add(it, &[])
+    };
     let first = world.add_for(docs("one"), Some("harbour/tom"), AssignMode::Direct);
     world.add_for(docs("two"), Some("harbour/tom"), AssignMode::Queue);
     let grant = world.take_supervised_task("harbour/tom");
     assert_eq!(grant.task, first);
-    assert!(world.poll_supervised("harbour/tom").is_none(), "max_tasks is 1, not counting the session");
+    assert!(
+        world.poll_supervised("harbour/tom").is_none(),
+        "max_tasks is 1, not counting the session"
+    );
     // A stop ends the task's attempt, too, and the task waits.
     stop_team(&mut world);
     assert!(world.board.attempts[&grant.attempt].stopping.is_some());
     end_session(&mut world, "tom", ProgramExit::Lost);
     assert!(!is_stopping(&world, "amy"), "tom still works");
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask("regatta", Command::ReportExited { attempt, token, exit: ProgramExit::Lost });
+    world.ask(
+        "regatta",
+        Command::ReportExited {
+            attempt,
+            token,
+            exit: ProgramExit::Lost,
+        },
+    );
     assert!(is_stopping(&world, "amy"));
-    assert_eq!(world.task(first).status, regatta_core::task::TaskStatus::Pending);
+    assert_eq!(
+        world.task(first).status,
+        regatta_core::task::TaskStatus::Pending
+    );
 }
 
 #[test]
 fn side_lanes_start_only_as_many_at_a_time_as_configured() {
     let mut world = World::with_agents(&[]);
     let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes = LaneSettings { concurrency: 2, ..LaneSettings::default() };
+    ask.settings.lanes = LaneSettings {
+        concurrency: 2,
+        ..LaneSettings::default()
+    };
     world.ask("ann", Command::AddProject(ask));
     let names = ["a", "b", "c", "d", "e"];
-    create_team(&mut world, team_settings("codex", &names.map(|it| (it, "opencode"))));
+    create_team(
+        &mut world,
+        team_settings("codex", &names.map(|it| (it, "opencode"))),
+    );
     launch_team(&mut world);
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
-    let coming = |world: &World| launch_record(world).members.iter().filter(|it| it.state == MemberState::Starting).count();
+    let coming = |world: &World| {
+        launch_record(world)
+            .members
+            .iter()
+            .filter(|it| it.state == MemberState::Starting)
+            .count()
+    };
     assert_eq!(coming(&world), 2);
     bring_up(&mut world, "a");
-    assert_eq!((coming(&world), member_state(&world, "c")), (2, MemberState::Starting));
+    assert_eq!(
+        (coming(&world), member_state(&world, "c")),
+        (2, MemberState::Starting)
+    );
     crash_session(&mut world, "b", FailureClass::Crashed);
     assert_eq!(
         (coming(&world), member_state(&world, "d")),
@@ -533,31 +952,62 @@ fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
     let mut world = running_mixed_team();
     limited(&mut world);
     launch_team(&mut world);
-    assert_eq!(launch_entry(&world, "alice").effective.provider, "codex", "the member was moved without a failover rule");
+    assert_eq!(
+        launch_entry(&world, "alice").effective.provider,
+        "codex",
+        "the member was moved without a failover rule"
+    );
     report_resolutions(&mut world, &[]);
-    assert_eq!(launch_entry(&world, "alice").cause.map(|it| it.kind), Some(MemberCauseKind::Provider));
+    assert_eq!(
+        launch_entry(&world, "alice").cause.map(|it| it.kind),
+        Some(MemberCauseKind::Provider)
+    );
 
     let mut world = running_mixed_team();
     let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes.failover.insert("codex".into(), vec!["anthropic".into()]);
+    ask.settings
+        .lanes
+        .failover
+        .insert("codex".into(), vec!["anthropic".into()]);
     world.ask("ann", Command::AddProject(ask));
     limited(&mut world);
     launch_team(&mut world);
     let alice = launch_entry(&world, "alice");
-    assert_eq!((alice.requested.provider.as_str(), alice.effective.provider.as_str()), ("codex", "anthropic"));
-    assert!(alice.notes[0].starts_with("moved from codex to anthropic"), "{:?}", alice.notes);
+    assert_eq!(
+        (
+            alice.requested.provider.as_str(),
+            alice.effective.provider.as_str()
+        ),
+        ("codex", "anthropic")
+    );
+    assert!(
+        alice.notes[0].starts_with("moved from codex to anthropic"),
+        "{:?}",
+        alice.notes
+    );
 }
 
 #[test]
 fn a_launch_can_leave_out_a_member_but_not_the_lead() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let ask = |who: &str| team_command(TeamCommand::Launch { team: team_name(), left_out: vec![member_name(who)] });
-    assert!(matches!(world.ask_refused("ann", ask("amy")), Refusal::Invalid { .. }));
+    let ask = |who: &str| {
+        team_command(TeamCommand::Launch {
+            team: team_name(),
+            left_out: vec![member_name(who)],
+        })
+    };
+    assert!(matches!(
+        world.ask_refused("ann", ask("amy")),
+        Refusal::Invalid { .. }
+    ));
     world.ask("ann", ask("tom"));
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::PartialSkipped);
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialSkipped
+    );
     assert_eq!(launch_record(&world).expected_members.len(), 2, "T1");
 }
 
@@ -565,7 +1015,10 @@ fn a_launch_can_leave_out_a_member_but_not_the_lead() {
 fn undelete_restores_the_team_and_its_last_launch() {
     let mut world = running_mixed_team();
     let delete = team_command(TeamCommand::Delete { team: team_name() });
-    assert!(matches!(world.ask_refused("ann", delete.clone()), Refusal::TeamRuns { .. }));
+    assert!(matches!(
+        world.ask_refused("ann", delete.clone()),
+        Refusal::TeamRuns { .. }
+    ));
     stop_team(&mut world);
     for who in ["tom", "amy", "alice"] {
         end_session(&mut world, who, ProgramExit::Lost);
@@ -573,12 +1026,27 @@ fn undelete_restores_the_team_and_its_last_launch() {
     let (before, launch) = (team(&world), launch_record(&world));
     world.ask("ann", delete);
     assert!(matches!(
-        world.ask_refused("ann", team_command(TeamCommand::Launch { team: team_name(), left_out: vec![] })),
+        world.ask_refused(
+            "ann",
+            team_command(TeamCommand::Launch {
+                team: team_name(),
+                left_out: vec![]
+            })
+        ),
         Refusal::NoSuchTeam { .. }
     ));
     assert!(team_summary(&world).deleted);
-    world.ask("ann", team_command(TeamCommand::Undelete { team: team_name() }));
-    assert_eq!(Team { updated_unix_ms: before.updated_unix_ms, ..team(&world) }, before);
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Undelete { team: team_name() }),
+    );
+    assert_eq!(
+        Team {
+            updated_unix_ms: before.updated_unix_ms,
+            ..team(&world)
+        },
+        before
+    );
     assert_eq!(launch_record(&world), launch);
 }
 
@@ -590,20 +1058,51 @@ fn a_session_with_a_full_context_is_replaced_by_a_new_one() {
     assert_ne!(session_of(&world, "tom").0, first);
     assert_eq!(member_state(&world, "tom"), MemberState::Starting);
     bring_up(&mut world, "tom");
-    assert_eq!(launch_record(&world).outcome(), launch::LaunchOutcome::CleanSuccess);
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::CleanSuccess
+    );
 }
 
 #[test]
 fn a_team_that_was_never_launched_can_be_edited() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let edit = EditTeam { members: Some(vec![member("eve", "codex")]), ..EditTeam::default() };
-    world.ask("ann", team_command(TeamCommand::Edit { team: team_name(), edit }));
+    let edit = EditTeam {
+        members: Some(vec![member("eve", "codex")]),
+        ..EditTeam::default()
+    };
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit,
+        }),
+    );
     assert_eq!(team(&world).members, [member("eve", "codex")]);
-    let wrong = EditTeam { lead: Some(member("amy", "opencode")), ..EditTeam::default() };
-    let refusal = world.ask_refused("ann", team_command(TeamCommand::Edit { team: team_name(), edit: wrong }));
-    assert!(refusal.message().contains("opencode cannot lead a mixed team"), "{}", refusal.message());
-    assert_eq!(team(&world).lead, member("amy", "codex"), "the refused edit changed the team");
+    let wrong = EditTeam {
+        lead: Some(member("amy", "opencode")),
+        ..EditTeam::default()
+    };
+    let refusal = world.ask_refused(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit: wrong,
+        }),
+    );
+    assert!(
+        refusal
+            .message()
+            .contains("opencode cannot lead a mixed team"),
+        "{}",
+        refusal.message()
+    );
+    assert_eq!(
+        team(&world).lead,
+        member("amy", "codex"),
+        "the refused edit changed the team"
+    );
     assert!(world.board.launches.is_empty());
     assert_eq!(planned_lane_kinds(&world), [LaneKind::Primary]);
 }
@@ -619,9 +1118,15 @@ fn planned_lane_kinds(world: &World) -> Vec<LaneKind> {
 fn a_member_is_an_agent_with_its_own_name() {
     let world = running_mixed_team();
     let tom = &world.board.agents[&agent("harbour/tom")];
-    assert_eq!((tom.provider.as_deref(), tom.max_tasks), (Some("opencode"), 1));
+    assert_eq!(
+        (tom.provider.as_deref(), tom.max_tasks),
+        (Some("opencode"), 1)
+    );
     assert!(tom.offline.is_none());
-    assert_eq!(world.board.attempts[&session_of(&world, "tom").0].agent, agent("harbour/tom"));
+    assert_eq!(
+        world.board.attempts[&session_of(&world, "tom").0].agent,
+        agent("harbour/tom")
+    );
 }
 
 /// D9: an unknown field with the name of a stored field would be written next to it, and the row
@@ -629,23 +1134,64 @@ fn a_member_is_an_agent_with_its_own_name() {
 /// kept.
 #[test]
 fn d9_an_unknown_field_with_the_name_of_a_stored_field_is_refused() {
-    let stored = ["launch", "again", "deleted_wall", "created_wall", "updated_wall"];
+    let stored = [
+        "launch",
+        "again",
+        "deleted_wall",
+        "created_wall",
+        "updated_wall",
+    ];
     let extra = |name: &str| UnknownFields::from([(name.to_owned(), ExtraValue::U64(7))]);
     let refused = |world: &mut World, ask: TeamCommand, field: &str| {
         let said = format!("{:?}", world.ask_refused("ann", team_command(ask)));
-        assert!(said.contains(&format!("{field} cannot be set")), "{field}: {said}");
+        assert!(
+            said.contains(&format!("{field} cannot be set")),
+            "{field}: {said}"
+        );
     };
     let mut world = World::with_agents(&[]);
     for field in stored {
-        refused(&mut world, TeamCommand::Create(CreateTeam { extra: extra(field), ..team_settings("codex", &[]) }), field);
+        refused(
+            &mut world,
+            TeamCommand::Create(CreateTeam {
+                extra: extra(field),
+                ..team_settings("codex", &[])
+            }),
+            field,
+        );
     }
-    create_team(&mut world, CreateTeam { extra: extra("colour"), ..team_settings("codex", &[]) });
+    create_team(
+        &mut world,
+        CreateTeam {
+            extra: extra("colour"),
+            ..team_settings("codex", &[])
+        },
+    );
     for field in stored.into_iter().chain(["name", "project"]) {
-        let edit = EditTeam { extra: extra(field), ..EditTeam::default() };
-        refused(&mut world, TeamCommand::Edit { team: team_name(), edit }, field);
+        let edit = EditTeam {
+            extra: extra(field),
+            ..EditTeam::default()
+        };
+        refused(
+            &mut world,
+            TeamCommand::Edit {
+                team: team_name(),
+                edit,
+            },
+            field,
+        );
     }
-    let edit = EditTeam { extra: extra("weather"), ..EditTeam::default() };
-    world.ask("ann", team_command(TeamCommand::Edit { team: team_name(), edit }));
+    let edit = EditTeam {
+        extra: extra("weather"),
+        ..EditTeam::default()
+    };
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit,
+        }),
+    );
     let kept: Vec<&String> = world.board.teams[&team_name()].extra.keys().collect();
     assert_eq!(kept, ["colour", "weather"]);
 }
@@ -653,26 +1199,69 @@ fn d9_an_unknown_field_with_the_name_of_a_stored_field_is_refused() {
 /// Common names of providers give the same team as the providers' own names.
 #[test]
 fn common_names_of_providers_make_the_same_lanes() {
-    let mut world = launched_world("claude", &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")]);
-    let lanes: Vec<(String, String)> =
-        launch_record(&world).members.iter().map(|it| (it.effective.provider.clone(), it.lane.clone().unwrap().id)).collect();
-    let expected = [("anthropic", "primary"), ("codex", "primary"), ("codex", "primary"), ("opencode", "opencode:tom")];
-    assert_eq!(lanes, expected.map(|(provider, lane)| (provider.to_owned(), lane.to_owned())));
+    let mut world = launched_world(
+        "claude",
+        &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")],
+    );
+    let lanes: Vec<(String, String)> = launch_record(&world)
+        .members
+        .iter()
+        .map(|it| (it.effective.provider.clone(), it.lane.clone().unwrap().id))
+        .collect();
+    let expected = [
+        ("anthropic", "primary"),
+        ("codex", "primary"),
+        ("codex", "primary"),
+        ("opencode", "opencode:tom"),
+    ];
+    assert_eq!(
+        lanes,
+        expected.map(|(provider, lane)| (provider.to_owned(), lane.to_owned()))
+    );
     report_resolutions(&mut world, &[]);
-    let provider = |text: &str| world.board.agents[&team(&world).agent(&member_name(text))].provider.clone();
-    assert_eq!((provider("amy").as_deref(), provider("tom").as_deref()), (Some("anthropic"), Some("opencode")));
+    let provider = |text: &str| {
+        world.board.agents[&team(&world).agent(&member_name(text))]
+            .provider
+            .clone()
+    };
+    assert_eq!(
+        (provider("amy").as_deref(), provider("tom").as_deref()),
+        (Some("anthropic"), Some("opencode"))
+    );
 }
 
 /// Tasks and agents store the provider's own name, whichever of its names they were given.
 #[test]
 fn a_providers_common_name_is_stored_as_its_own_name() {
     let mut world = World::with_agents(&[]);
-    world.ask("ann", Command::RegisterAgent(RegisterAgent { provider: Some("OpenAI".into()), ..registration("bob", 1) }));
+    world.ask(
+        "ann",
+        Command::RegisterAgent(RegisterAgent {
+            provider: Some("OpenAI".into()),
+            ..registration("bob", 1)
+        }),
+    );
     let mut ask = task_to_add("a", &["a.txt"]);
     ask.provider = Some("Codex".into());
-    world.ask("ann", Command::AddTask { task: ask, assign: None, how: AssignMode::Queue });
-    assert_eq!(world.board.agents[&agent("bob")].provider.as_deref(), Some("codex"));
-    assert!(world.board.tasks.values().all(|task| task.provider.as_deref() == Some("codex")));
+    world.ask(
+        "ann",
+        Command::AddTask {
+            task: ask,
+            assign: None,
+            how: AssignMode::Queue,
+        },
+    );
+    assert_eq!(
+        world.board.agents[&agent("bob")].provider.as_deref(),
+        Some("codex")
+    );
+    assert!(
+        world
+            .board
+            .tasks
+            .values()
+            .all(|task| task.provider.as_deref() == Some("codex"))
+    );
 }
 
 /// A field that is probably misspelt is refused, in a new team and in an edit. Other unknown fields
@@ -680,10 +1269,15 @@ fn a_providers_common_name_is_stored_as_its_own_name() {
 #[test]
 fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
     let mut world = World::with_agents(&[]);
-    let extra = |name: &str| UnknownFields::from([(name.to_owned(), ExtraValue::String("opencode".into()))]);
+    let extra = |name: &str| {
+        UnknownFields::from([(name.to_owned(), ExtraValue::String("opencode".into()))])
+    };
     let with = |field: &str| {
         let mut ask = team_settings("codex", &[]);
-        ask.members = vec![TeamMember { extra: extra(field), ..TeamMember::named(member_name("tom")) }];
+        ask.members = vec![TeamMember {
+            extra: extra(field),
+            ..TeamMember::named(member_name("tom"))
+        }];
         ask
     };
     let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(with("provder"))));
@@ -691,21 +1285,51 @@ fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
         (refusal.message().as_str(), refusal.hint().as_str()),
         ("member tom has no field provder", "write provider")
     );
-    for (provider, hint) in [("codx", "write codex"), ("acme", "[lanes.policy] acme = \"secondary\"")] {
-        let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(team_settings("codex", &[("tom", provider)]))));
-        assert!(refusal.message().contains(&format!("the provider of tom is unknown: {provider}")), "{refusal:?}");
+    for (provider, hint) in [
+        ("codx", "write codex"),
+        ("acme", "[lanes.policy] acme = \"secondary\""),
+    ] {
+        let refusal = world.ask_refused(
+            "ann",
+            team_command(TeamCommand::Create(team_settings(
+                "codex",
+                &[("tom", provider)],
+            ))),
+        );
+        assert!(
+            refusal
+                .message()
+                .contains(&format!("the provider of tom is unknown: {provider}")),
+            "{refusal:?}"
+        );
         assert!(refusal.hint().contains(hint), "{refusal:?}");
     }
     create_team(&mut world, with("x_future"));
-    let edit = EditTeam { members: Some(with("mdel").members), ..EditTeam::default() };
-    let refusal = world.ask_refused("ann", team_command(TeamCommand::Edit { team: team_name(), edit }));
+    let edit = EditTeam {
+        members: Some(with("mdel").members),
+        ..EditTeam::default()
+    };
+    let refusal = world.ask_refused(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit,
+        }),
+    );
     assert_eq!(refusal.hint(), "write model");
 }
 
 /// The lists that the spelling check uses contain exactly the fields that are written.
 #[test]
 fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
-    let schema = |value: serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let schema = |value: serde_json::Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     let text = |word: &str| Some(word.to_owned());
     let member = TeamMember {
         role: text("a"),
@@ -735,6 +1359,12 @@ fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
         fields.sort_unstable();
         fields
     };
-    assert_eq!(schema(serde_json::to_value(member).unwrap()), sorted(TeamMember::FIELDS));
-    assert_eq!(schema(serde_json::to_value(environment).unwrap()), sorted(TeamEnvironment::FIELDS));
+    assert_eq!(
+        schema(serde_json::to_value(member).unwrap()),
+        sorted(TeamMember::FIELDS)
+    );
+    assert_eq!(
+        schema(serde_json::to_value(environment).unwrap()),
+        sorted(TeamEnvironment::FIELDS)
+    );
 }

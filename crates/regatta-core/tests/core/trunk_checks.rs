@@ -3,7 +3,9 @@
 
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::{LandingId, TaskId};
-use regatta_core::landing::trunk_check::{TrunkCommit, TrunkSeen, lost_commits, recorded, difference_sentence};
+use regatta_core::landing::trunk_check::{
+    TrunkCommit, TrunkSeen, difference_sentence, lost_commits, recorded,
+};
 
 use crate::world::{World, commit, shop};
 
@@ -18,13 +20,26 @@ fn trunk_commit(number: u64, landing: u64, task: u64, subject: &str) -> TrunkCom
 
 /// Reports a comparison with the commits that the board has recorded now.
 fn report_difference(world: &mut World, missing: Vec<TrunkCommit>, added: Vec<TrunkCommit>) {
-    let seen = TrunkSeen { recorded: recorded(&world.board.projects[&shop()]), missing, added };
+    let seen = TrunkSeen {
+        recorded: recorded(&world.board.projects[&shop()]),
+        missing,
+        added,
+    };
     report_trunk(world, seen);
 }
 
 fn report_trunk(world: &mut World, seen: TrunkSeen) {
-    let command = Command::ReportTrunk { project: shop(), seen };
-    world.request(Request { by: Actor::Regatta, key: None, command }).unwrap();
+    let command = Command::ReportTrunk {
+        project: shop(),
+        seen,
+    };
+    world
+        .request(Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        })
+        .unwrap();
 }
 
 fn trunk_sentence(world: &World) -> String {
@@ -41,9 +56,17 @@ fn world_with_landing() -> (World, TrunkCommit) {
     let task = world.add_task("Add a cart", &["src/cart.rs"]);
     let grant = world.take_task("ada");
     world.finish_and_land(&grant);
-    let tip = world.board.projects[&shop()].queue.tip.clone().expect("a landing records the trunk's tip");
-    let landed =
-        TrunkCommit { commit: tip, landing: Some(LandingId(1)), task: Some(task), subject: "Add a cart".into() };
+    let tip = world.board.projects[&shop()]
+        .queue
+        .tip
+        .clone()
+        .expect("a landing records the trunk's tip");
+    let landed = TrunkCommit {
+        commit: tip,
+        landing: Some(LandingId(1)),
+        task: Some(task),
+        subject: "Add a cart".into(),
+    };
     (world, landed)
 }
 
@@ -52,9 +75,17 @@ fn q12_a_trunk_that_agrees_is_not_announced() {
     let (mut world, _) = world_with_landing();
     report_difference(&mut world, vec![], vec![]);
     // A person pushed a commit on top.
-    let foreign = TrunkCommit { commit: commit(50), landing: None, task: None, subject: "By hand".into() };
+    let foreign = TrunkCommit {
+        commit: commit(50),
+        landing: None,
+        task: None,
+        subject: "By hand".into(),
+    };
     report_difference(&mut world, vec![], vec![foreign]);
-    assert_eq!((announcement_count(&world), trunk_sentence(&world).as_str()), (0, ""));
+    assert_eq!(
+        (announcement_count(&world), trunk_sentence(&world).as_str()),
+        (0, "")
+    );
 }
 
 #[test]
@@ -62,10 +93,20 @@ fn q12_landed_work_missing_from_the_trunk_is_announced_once_and_shown_until_it_i
     let (mut world, gone) = world_with_landing();
     report_difference(&mut world, vec![gone.clone()], vec![]);
     report_difference(&mut world, vec![gone.clone()], vec![]);
-    assert_eq!(announcement_count(&world), 1, "the same difference is not announced again");
+    assert_eq!(
+        announcement_count(&world),
+        1,
+        "the same difference is not announced again"
+    );
     let said = trunk_sentence(&world);
-    assert!(said.contains("main no longer contains") && said.contains("(T1)"), "{said}");
-    assert!(said.contains("git merge") && said.contains("regatta queue accept"), "{said}");
+    assert!(
+        said.contains("main no longer contains") && said.contains("(T1)"),
+        "{said}"
+    );
+    assert!(
+        said.contains("git merge") && said.contains("regatta queue accept"),
+        "{said}"
+    );
 
     // More work lands on the shortened trunk. The lost commit is still looked for.
     world.add_task("Add a till", &["src/till.rs"]);
@@ -75,13 +116,20 @@ fn q12_landed_work_missing_from_the_trunk_is_announced_once_and_shown_until_it_i
     report_difference(&mut world, vec![gone], vec![]);
     assert!(!trunk_sentence(&world).is_empty());
     report_difference(&mut world, vec![], vec![]);
-    assert_eq!((announcement_count(&world), trunk_sentence(&world).as_str()), (2, ""), "the commit is back");
+    assert_eq!(
+        (announcement_count(&world), trunk_sentence(&world).as_str()),
+        (2, ""),
+        "the commit is back"
+    );
 }
 
 #[test]
 fn q12_a_rewritten_trunk_with_the_landing_as_another_commit_is_complete() {
     let (mut world, gone) = world_with_landing();
-    let rewritten = TrunkCommit { commit: commit(60), ..gone.clone() };
+    let rewritten = TrunkCommit {
+        commit: commit(60),
+        ..gone.clone()
+    };
     report_difference(&mut world, vec![gone], vec![rewritten]);
     assert_eq!(trunk_sentence(&world), "");
 }
@@ -90,11 +138,36 @@ fn q12_a_rewritten_trunk_with_the_landing_as_another_commit_is_complete() {
 fn q12_a_person_can_accept_the_trunk_as_it_is() {
     let (mut world, gone) = world_with_landing();
     report_difference(&mut world, vec![gone], vec![]);
-    world.ask("ann", Command::AcceptTrunk { project: shop(), tip: None });
-    assert_eq!((trunk_sentence(&world).as_str(), world.count("trunk.accepted")), ("", 1));
-    assert!(recorded(&world.board.projects[&shop()]).is_empty(), "the lost tip is no longer expected");
-    world.ask("ann", Command::AcceptTrunk { project: shop(), tip: None });
-    assert_eq!(world.count("trunk.accepted"), 1, "there is nothing more to accept");
+    world.ask(
+        "ann",
+        Command::AcceptTrunk {
+            project: shop(),
+            tip: None,
+        },
+    );
+    assert_eq!(
+        (
+            trunk_sentence(&world).as_str(),
+            world.count("trunk.accepted")
+        ),
+        ("", 1)
+    );
+    assert!(
+        recorded(&world.board.projects[&shop()]).is_empty(),
+        "the lost tip is no longer expected"
+    );
+    world.ask(
+        "ann",
+        Command::AcceptTrunk {
+            project: shop(),
+            tip: None,
+        },
+    );
+    assert_eq!(
+        world.count("trunk.accepted"),
+        1,
+        "there is nothing more to accept"
+    );
 }
 
 /// Q12: accepting covers every lost commit, also those that are not listed. A later loss is
@@ -102,20 +175,51 @@ fn q12_a_person_can_accept_the_trunk_as_it_is() {
 #[test]
 fn q12_accepted_commits_are_no_longer_missing() {
     let (mut world, gone) = world_with_landing();
-    let many: Vec<TrunkCommit> = (0..30).map(|nth| trunk_commit(100 + nth, 100 + nth, 100 + nth, "One of many")).collect();
-    report_difference(&mut world, [vec![gone.clone()], many.clone()].concat(), vec![]);
-    assert!(trunk_sentence(&world).contains("and 11 more"), "{}", trunk_sentence(&world));
-    world.ask("ann", Command::AcceptTrunk { project: shop(), tip: Some(commit(7)) });
-    assert_eq!(recorded(&world.board.projects[&shop()]), [commit(7)], "the accepted tip is the recorded one");
+    let many: Vec<TrunkCommit> = (0..30)
+        .map(|nth| trunk_commit(100 + nth, 100 + nth, 100 + nth, "One of many"))
+        .collect();
+    report_difference(
+        &mut world,
+        [vec![gone.clone()], many.clone()].concat(),
+        vec![],
+    );
+    assert!(
+        trunk_sentence(&world).contains("and 11 more"),
+        "{}",
+        trunk_sentence(&world)
+    );
+    world.ask(
+        "ann",
+        Command::AcceptTrunk {
+            project: shop(),
+            tip: Some(commit(7)),
+        },
+    );
+    assert_eq!(
+        recorded(&world.board.projects[&shop()]),
+        [commit(7)],
+        "the accepted tip is the recorded one"
+    );
     // The gate still looks for every landing, under any commit id.
-    let replayed = TrunkCommit { commit: commit(61), ..gone.clone() };
+    let replayed = TrunkCommit {
+        commit: commit(61),
+        ..gone.clone()
+    };
     let missing = [vec![gone, replayed], many].concat();
     let later = trunk_commit(8, 8, 8, "Landed later");
-    let seen = TrunkSeen { recorded: vec![commit(7)], missing: [missing, vec![later.clone()]].concat(), added: vec![] };
+    let seen = TrunkSeen {
+        recorded: vec![commit(7)],
+        missing: [missing, vec![later.clone()]].concat(),
+        added: vec![],
+    };
     let project = world.board.projects[&shop()].clone();
     assert_eq!(lost_commits(&project, &seen).collect::<Vec<_>>(), [&later]);
     report_trunk(&mut world, seen);
-    assert!(trunk_sentence(&world).contains("(T8)") && !trunk_sentence(&world).contains("(T1)"), "{}", trunk_sentence(&world));
+    assert!(
+        trunk_sentence(&world).contains("(T8)") && !trunk_sentence(&world).contains("(T1)"),
+        "{}",
+        trunk_sentence(&world)
+    );
 }
 
 /// Q12: a task that needs a person although its commit is on the trunk is named. A task in the
@@ -132,17 +236,41 @@ fn q12_work_of_an_open_task_on_the_trunk_is_named() {
     assert_eq!(trunk_sentence(&world), "", "a task in the queue is named");
     world.fail_trials(landing, "make test");
     assert_eq!(world.landing_state(landing), "gone");
-    report_difference(&mut world, vec![], vec![TrunkCommit { subject: "Another fleet's".into(), ..on.clone() }]);
-    report_difference(&mut world, vec![], vec![TrunkCommit { landing: Some(LandingId(999)), ..on.clone() }]);
+    report_difference(
+        &mut world,
+        vec![],
+        vec![TrunkCommit {
+            subject: "Another fleet's".into(),
+            ..on.clone()
+        }],
+    );
+    report_difference(
+        &mut world,
+        vec![],
+        vec![TrunkCommit {
+            landing: Some(LandingId(999)),
+            ..on.clone()
+        }],
+    );
     assert_eq!(trunk_sentence(&world), "");
     report_difference(&mut world, vec![], vec![on]);
     let said = trunk_sentence(&world);
-    assert!(said.contains("tasks that are open") && said.contains(&format!("regatta land {task}")), "{said}");
+    assert!(
+        said.contains("tasks that are open") && said.contains(&format!("regatta land {task}")),
+        "{said}"
+    );
 }
 
 #[test]
 fn q12_a_comparison_from_before_a_landing_is_ignored() {
     let (mut world, gone) = world_with_landing();
-    report_trunk(&mut world, TrunkSeen { recorded: vec![commit(99)], missing: vec![gone], added: vec![] });
+    report_trunk(
+        &mut world,
+        TrunkSeen {
+            recorded: vec![commit(99)],
+            missing: vec![gone],
+            added: vec![],
+        },
+    );
     assert_eq!(trunk_sentence(&world), "");
 }

@@ -2,6 +2,9 @@
 //! answer reaches the attempt that works on the task by then.
 
 use regatta_core::agent::{RegisterAgent, Runtime};
+use regatta_core::agent_protocol::{
+    AgentEvent, AgentRequest, RequestAnswer, RequestContent, StopReason,
+};
 use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::ProgramExit;
 use regatta_core::command::{Command, CommandOutcome};
@@ -9,38 +12,80 @@ use regatta_core::ids::ApprovalId;
 use regatta_core::inbox;
 use regatta_core::project::UnansweredPolicy;
 use regatta_core::schedule::{PollGrant, WaitKind};
-use regatta_core::agent_protocol::{RequestAnswer, AgentRequest, AgentEvent, StopReason, RequestContent};
 use regatta_core::task::{AssignMode, TaskStatus};
 
-use crate::world::{World, exit_command, finish_command, passed_verdict, registration, task_to_add};
+use crate::world::{
+    World, exit_command, finish_command, passed_verdict, registration, task_to_add,
+};
 
 const Q1: ApprovalId = ApprovalId(1);
 
 fn question() -> RequestContent {
-    RequestContent::Question { text: "Blue or red?".into(), choices: vec!["blue".into(), "red".into()], schema: None }
+    RequestContent::Question {
+        text: "Blue or red?".into(),
+        choices: vec!["blue".into(), "red".into()],
+        schema: None,
+    }
 }
 
 /// Asks a question with the tool, as `attempt.ask` does.
 fn ask_with_tool(world: &mut World, grant: &PollGrant, key: &str) -> ApprovalId {
-    let ask = AgentRequest { id: format!("tool-{key}"), content: question() };
-    match world.ask("ada", Command::Ask { task: grant.task, attempt: grant.attempt, token: grant.token, request: ask }) {
+    let ask = AgentRequest {
+        id: format!("tool-{key}"),
+        content: question(),
+    };
+    match world.ask(
+        "ada",
+        Command::Ask {
+            task: grant.task,
+            attempt: grant.attempt,
+            token: grant.token,
+            request: ask,
+        },
+    ) {
         CommandOutcome::Approval(id) => id,
         other => panic!("{other:?}"),
     }
 }
 
 fn continue_without_answer(world: &mut World, grant: &PollGrant, assumed: &str) {
-    let PollGrant { task, attempt, token, .. } = *grant;
-    world.ask("ada", Command::ContinueWithoutAnswer { task, attempt, token, approval: Q1, assumed: assumed.into() });
+    let PollGrant {
+        task,
+        attempt,
+        token,
+        ..
+    } = *grant;
+    world.ask(
+        "ada",
+        Command::ContinueWithoutAnswer {
+            task,
+            attempt,
+            token,
+            approval: Q1,
+            assumed: assumed.into(),
+        },
+    );
 }
 
 fn answer_question(world: &mut World, text: &str) {
     let answer = RequestAnswer::Text { text: text.into() };
-    world.ask("ann", Command::Decide { approval: Q1, answer, scope: AnswerScope::Once, also: vec![] });
+    world.ask(
+        "ann",
+        Command::Decide {
+            approval: Q1,
+            answer,
+            scope: AnswerScope::Once,
+            also: vec![],
+        },
+    );
 }
 
 fn is_question_open(world: &World) -> bool {
-    world.board.approvals.get(&Q1).is_some_and(|asked| asked.is_open())
+    world
+        .board
+        .approvals
+        .get(&Q1)
+        .is_some_and(|asked| asked.is_open())
 }
 
 /// Returns an attempt of an agent whose program accepts no messages while it works.
@@ -54,27 +99,61 @@ fn world_without_session() -> (World, PollGrant) {
 /// Returns an attempt of an agent whose program accepts messages, in its first turn.
 fn world_with_session() -> (World, PollGrant) {
     let mut world = World::with_agents(&[]);
-    let runtime = Runtime::Acp { argv: vec!["talks".into()] };
-    world.ask("ann", Command::RegisterAgent(RegisterAgent { runtime, ..registration("ada", 1) }));
+    let runtime = Runtime::Acp {
+        argv: vec!["talks".into()],
+    };
+    world.ask(
+        "ann",
+        Command::RegisterAgent(RegisterAgent {
+            runtime,
+            ..registration("ada", 1)
+        }),
+    );
     world.add_for(task_to_add("a", &["a"]), Some("ada"), AssignMode::Queue);
     let grant = world.take_supervised_task("ada");
-    report_event(&mut world, &grant, AgentEvent::Started { session: Some("s1".into()), model: None });
+    report_event(
+        &mut world,
+        &grant,
+        AgentEvent::Started {
+            session: Some("s1".into()),
+            model: None,
+        },
+    );
     report_event(&mut world, &grant, AgentEvent::TurnStarted { n: 0 });
     (world, grant)
 }
 
 fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
     let n = world.board.attempts[&grant.attempt].session.last_record + 1;
-    world.ask("regatta", Command::ReportAgentEvent { attempt: grant.attempt, token: grant.token, n, event: said });
+    world.ask(
+        "regatta",
+        Command::ReportAgentEvent {
+            attempt: grant.attempt,
+            token: grant.token,
+            n,
+            event: said,
+        },
+    );
 }
 
 fn end_turn(world: &mut World, grant: &PollGrant) {
-    report_event(world, grant, AgentEvent::TurnEnded { stop: StopReason::EndTurn, class: None, detail: String::new() });
+    report_event(
+        world,
+        grant,
+        AgentEvent::TurnEnded {
+            stop: StopReason::EndTurn,
+            class: None,
+            detail: String::new(),
+        },
+    );
 }
 
 /// The program ends, and its work passes the task's checks.
 fn finish_work(world: &mut World, grant: &PollGrant) {
-    world.ask("regatta", exit_command(grant, ProgramExit::Done { output: None }));
+    world.ask(
+        "regatta",
+        exit_command(grant, ProgramExit::Done { output: None }),
+    );
     world.report_verdict(grant, passed_verdict(&["a"]));
 }
 
@@ -95,12 +174,18 @@ fn finished_work_waits_for_the_answer_to_its_question() {
     assert_eq!(world.wait_kinds(grant.task), [WaitKind::Question]);
     assert!(world.board.landings.is_empty() && is_question_open(&world));
     let items = inbox::open_items(&world.board, world.now);
-    let [item] = items.as_slice() else { panic!("expected only the question: {items:?}") };
+    let [item] = items.as_slice() else {
+        panic!("expected only the question: {items:?}")
+    };
     assert!(item.why.contains("green"), "{item:?}");
     world.restart();
     assert!(is_question_open(&world), "a restart closed the question");
     answer_question(&mut world, "Green");
-    assert_eq!(world.status(grant.task), TaskStatus::Landing, "the answer equals the assumption, so the work lands");
+    assert_eq!(
+        world.status(grant.task),
+        TaskStatus::Landing,
+        "the answer equals the assumption, so the work lands"
+    );
 }
 
 /// An answer that differs from the assumption sends the work back with the answer, and costs no
@@ -116,10 +201,17 @@ fn an_answer_that_differs_from_the_assumption_sends_the_work_back() {
         finish_work(&mut world, &grant);
         answer_question(&mut world, "blue");
         let task = world.task(grant.task).clone();
-        assert_eq!((task.status, task.failures), (TaskStatus::Pending, 0), "{assumed:?}");
+        assert_eq!(
+            (task.status, task.failures),
+            (TaskStatus::Pending, 0),
+            "{assumed:?}"
+        );
         let next = world.take_supervised_task("ada");
         let notes = world.board.attempts[&next.attempt].notes.join("\n");
-        assert!(notes.contains("Blue or red?") && notes.contains("The answer: blue"), "{notes}");
+        assert!(
+            notes.contains("Blue or red?") && notes.contains("The answer: blue"),
+            "{notes}"
+        );
     }
 }
 
@@ -134,7 +226,10 @@ fn a_person_may_let_unanswered_work_land() {
         world.ask(
             "ann",
             match by_hand {
-                true => Command::Land { task: grant.task, first: false },
+                true => Command::Land {
+                    task: grant.task,
+                    first: false,
+                },
                 false => Command::Decide {
                     approval: Q1,
                     answer: RequestAnswer::Deny { reason: None },
@@ -144,7 +239,10 @@ fn a_person_may_let_unanswered_work_land() {
             },
         );
         assert_eq!(world.status(grant.task), TaskStatus::Landing);
-        assert!(world.board.approvals.is_empty(), "the question is still open");
+        assert!(
+            world.board.approvals.is_empty(),
+            "the question is still open"
+        );
     }
 }
 
@@ -159,18 +257,33 @@ fn the_policy_lets_work_with_an_assumption_land() {
         if let Some(assumed) = assumed {
             continue_without_answer(&mut world, &grant, assumed);
         }
-        world.ask("regatta", exit_command(&grant, ProgramExit::Done { output: None }));
+        world.ask(
+            "regatta",
+            exit_command(&grant, ProgramExit::Done { output: None }),
+        );
         let landing = world.report_verdict(&grant, passed_verdict(&["a"]));
         match landing {
             Some(landing) => {
                 assert!(assumed.is_some());
                 let warnings = world.task(grant.task).warnings.join("\n");
-                assert!(warnings.contains("nobody answered Q1") && warnings.contains("green"), "{warnings}");
-                assert!(is_question_open(&world), "the question is closed before the work has landed");
+                assert!(
+                    warnings.contains("nobody answered Q1") && warnings.contains("green"),
+                    "{warnings}"
+                );
+                assert!(
+                    is_question_open(&world),
+                    "the question is closed before the work has landed"
+                );
                 world.move_and_land(landing);
-                assert!(world.board.approvals.is_empty(), "the question outlives its task");
+                assert!(
+                    world.board.approvals.is_empty(),
+                    "the question outlives its task"
+                );
             }
-            None => assert_eq!((assumed, world.status(grant.task)), (None, TaskStatus::InReview)),
+            None => assert_eq!(
+                (assumed, world.status(grant.task)),
+                (None, TaskStatus::InReview)
+            ),
         }
     }
 }
@@ -198,7 +311,10 @@ fn a_question_outlives_its_attempt() {
             world.stop(grant.task);
         }
         let exited = match how {
-            "failed" => ProgramExit::Failed { reason: "x".into(), class: None },
+            "failed" => ProgramExit::Failed {
+                reason: "x".into(),
+                class: None,
+            },
             _ => ProgramExit::Lost,
         };
         world.ask("regatta", exit_command(&grant, exited));
@@ -227,7 +343,12 @@ fn the_same_question_is_not_asked_twice() {
     finish_work(&mut world, &next);
     assert_eq!(world.status(grant.task), TaskStatus::Pending);
     let last = world.take_supervised_task("ada");
-    assert!(world.board.attempts[&last.attempt].notes.join("\n").contains("The answer: blue"));
+    assert!(
+        world.board.attempts[&last.attempt]
+            .notes
+            .join("\n")
+            .contains("The answer: blue")
+    );
 }
 
 /// A question ends when its task is cancelled, before or after its attempt has ended.
@@ -238,8 +359,18 @@ fn a_question_ends_with_its_task() {
     world.ask("regatta", exit_command(&grant, ProgramExit::Lost));
     world.cancel(grant.task);
     assert!(world.board.approvals.is_empty());
-    let answer = RequestAnswer::Text { text: "blue".into() };
-    world.ask_refused("ann", Command::Decide { approval: Q1, answer, scope: AnswerScope::Once, also: vec![] });
+    let answer = RequestAnswer::Text {
+        text: "blue".into(),
+    };
+    world.ask_refused(
+        "ann",
+        Command::Decide {
+            approval: Q1,
+            answer,
+            scope: AnswerScope::Once,
+            also: vec![],
+        },
+    );
 
     let (mut world, grant) = world_without_session();
     ask_with_tool(&mut world, &grant, "1");
@@ -254,15 +385,40 @@ fn an_agent_with_an_open_question_finishes_only_after_stating_an_assumption() {
     let (mut world, grant) = world_without_session();
     ask_with_tool(&mut world, &grant, "1");
     let refusal = world.ask_refused("ada", finish_command(&grant));
-    assert!(refusal.message().contains("nobody has answered Q1"), "{}", refusal.message());
+    assert!(
+        refusal.message().contains("nobody has answered Q1"),
+        "{}",
+        refusal.message()
+    );
     for bad in ["", " ", &"x".repeat(5_000)] {
-        let PollGrant { task, attempt, token, .. } = grant;
-        world.ask_refused("ada", Command::ContinueWithoutAnswer { task, attempt, token, approval: Q1, assumed: bad.into() });
+        let PollGrant {
+            task,
+            attempt,
+            token,
+            ..
+        } = grant;
+        world.ask_refused(
+            "ada",
+            Command::ContinueWithoutAnswer {
+                task,
+                attempt,
+                token,
+                approval: Q1,
+                assumed: bad.into(),
+            },
+        );
     }
     continue_without_answer(&mut world, &grant, "green");
     world.ask("ada", finish_command(&grant));
-    let RequestContent::Question { choices, .. } = &world.board.approvals[&Q1].request.content else { panic!() };
-    assert_eq!(choices, &["blue", "red", "green"], "the assumption is one of the choices");
+    let RequestContent::Question { choices, .. } = &world.board.approvals[&Q1].request.content
+    else {
+        panic!()
+    };
+    assert_eq!(
+        choices,
+        &["blue", "red", "green"],
+        "the assumption is one of the choices"
+    );
 }
 
 /// A program that accepts messages may end its turn while it waits. It receives the answer in its
@@ -277,10 +433,18 @@ fn an_agent_that_accepts_messages_gets_the_answer_between_its_turns() {
         "the attempt ended while its question was open"
     );
     world.advance(24 * 3_600_000);
-    assert!(world.board.attempts.contains_key(&grant.attempt), "waiting for a person does not use up its time");
+    assert!(
+        world.board.attempts.contains_key(&grant.attempt),
+        "waiting for a person does not use up its time"
+    );
     answer_question(&mut world, "blue");
     let talk = &world.board.attempts[&grant.attempt].session;
-    assert!(talk.follow_ups.last().is_some_and(|told| told.contains("The answer: blue")), "{talk:?}");
+    assert!(
+        talk.follow_ups
+            .last()
+            .is_some_and(|told| told.contains("The answer: blue")),
+        "{talk:?}"
+    );
     report_event(&mut world, &grant, AgentEvent::TurnStarted { n: 1 });
     end_turn(&mut world, &grant);
     assert!(world.board.attempts[&grant.attempt].session.closing);
@@ -297,10 +461,22 @@ fn an_answer_is_sent_to_the_agent_once() {
         ask_with_tool(&mut world, &grant, "1");
         answer_question(&mut world, "blue");
         if fetched {
-            world.ask("ada", Command::MarkAnswerRead { attempt: grant.attempt, approval: Q1 });
+            world.ask(
+                "ada",
+                Command::MarkAnswerRead {
+                    attempt: grant.attempt,
+                    approval: Q1,
+                },
+            );
         }
         end_turn(&mut world, &grant);
-        assert_eq!(world.board.attempts[&grant.attempt].session.follow_ups.len(), usize::from(!fetched));
+        assert_eq!(
+            world.board.attempts[&grant.attempt]
+                .session
+                .follow_ups
+                .len(),
+            usize::from(!fetched)
+        );
     }
     // An agent that goes on with an assumption gets the answer at once.
     let (mut world, grant) = world_with_session();
@@ -308,7 +484,12 @@ fn an_answer_is_sent_to_the_agent_once() {
     continue_without_answer(&mut world, &grant, "green");
     answer_question(&mut world, "blue");
     let talk = &world.board.attempts[&grant.attempt].session;
-    assert!(talk.follow_ups.iter().any(|told| told.contains("You had assumed: green")), "{talk:?}");
+    assert!(
+        talk.follow_ups
+            .iter()
+            .any(|told| told.contains("You had assumed: green")),
+        "{talk:?}"
+    );
 }
 
 /// A question in a program's own protocol is kept when a person ends its turn, but not when the
@@ -317,11 +498,30 @@ fn an_answer_is_sent_to_the_agent_once() {
 fn a_question_of_the_protocol_is_kept_when_its_turn_is_interrupted() {
     for paused in [true, false] {
         let (mut world, grant) = world_with_session();
-        report_event(&mut world, &grant, AgentEvent::RequestMade(AgentRequest { id: "7".into(), content: question() }));
+        report_event(
+            &mut world,
+            &grant,
+            AgentEvent::RequestMade(AgentRequest {
+                id: "7".into(),
+                content: question(),
+            }),
+        );
         if paused {
-            world.ask("ann", Command::PauseTask { task: grant.task, reason: "wait".into() });
+            world.ask(
+                "ann",
+                Command::PauseTask {
+                    task: grant.task,
+                    reason: "wait".into(),
+                },
+            );
         }
-        report_event(&mut world, &grant, AgentEvent::RequestWithdrawn { request: "7".into() });
+        report_event(
+            &mut world,
+            &grant,
+            AgentEvent::RequestWithdrawn {
+                request: "7".into(),
+            },
+        );
         assert_eq!(is_question_open(&world), paused);
     }
 }

@@ -1,20 +1,33 @@
 //! Judging of captured work: scope escapes, reports, failed checks, standing rules and missing
 //! manifests.
 
-use regatta_core::attempt::{AttemptCause, WorkFindings, ResultStatus, WorkVerdict, WorkResult};
+use regatta_core::attempt::{AttemptCause, ResultStatus, WorkFindings, WorkResult, WorkVerdict};
 use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::effect::Effect;
 use regatta_core::ids::TaskId;
 use regatta_core::project;
 use regatta_core::schedule::{PollGrant, PollRequest, WaitKind};
-use regatta_core::scope_escape::{self, ScopeFinding, EscapeSource};
+use regatta_core::scope_escape::{self, EscapeSource, ScopeFinding};
 use regatta_core::task::{AddTask, Expects, TaskStatus};
 
 use crate::world::*;
 
-fn report_verdict(world: &mut World, grant: &PollGrant, verdict: WorkVerdict, findings: WorkFindings) -> bool {
+fn report_verdict(
+    world: &mut World,
+    grant: &PollGrant,
+    verdict: WorkVerdict,
+    findings: WorkFindings,
+) -> bool {
     let PollGrant { attempt, token, .. } = *grant;
-    match world.ask("regatta", Command::ReportWorkVerdict { attempt, token, verdict, findings }) {
+    match world.ask(
+        "regatta",
+        Command::ReportWorkVerdict {
+            attempt,
+            token,
+            verdict,
+            findings,
+        },
+    ) {
         CommandOutcome::Judged { landing } => landing.is_some(),
         other => panic!("{other:?}"),
     }
@@ -41,11 +54,26 @@ fn scope_escapes_are_held_back_and_the_rest_goes_on() {
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_task("ada");
     world.finish(&grant);
-    let said = vec![ScopeFinding { finding: "the API is wrong".into(), suggested_files: vec!["api/x.rs".into()] }];
-    let findings = WorkFindings { outside_manifest: vec!["README.md".into()], reported: said, ..WorkFindings::default() };
-    assert!(report_verdict(&mut world, &grant, passed_verdict(&["src/a.rs"]), findings));
+    let said = vec![ScopeFinding {
+        finding: "the API is wrong".into(),
+        suggested_files: vec!["api/x.rs".into()],
+    }];
+    let findings = WorkFindings {
+        outside_manifest: vec!["README.md".into()],
+        reported: said,
+        ..WorkFindings::default()
+    };
+    assert!(report_verdict(
+        &mut world,
+        &grant,
+        passed_verdict(&["src/a.rs"]),
+        findings
+    ));
     let escapes = world.task(task).escapes.clone();
-    assert_eq!(escapes.iter().map(|it| it.source).collect::<Vec<_>>(), [EscapeSource::Diff, EscapeSource::Reported]);
+    assert_eq!(
+        escapes.iter().map(|it| it.source).collect::<Vec<_>>(),
+        [EscapeSource::Diff, EscapeSource::Reported]
+    );
     assert_eq!(escapes[0].suggested_files, ["README.md"]);
     let note = scope_escape::files_left_out_note(world.task(task), grant.attempt).unwrap();
     assert_eq!(
@@ -58,7 +86,10 @@ fn scope_escapes_are_held_back_and_the_rest_goes_on() {
         "another attempt left nothing out"
     );
     let add = scope_escape::follow_up(world.task(task), 1).unwrap();
-    assert_eq!((add.alias.as_deref(), add.files[0].as_str()), (Some("T1.2"), "api/x.rs"));
+    assert_eq!(
+        (add.alias.as_deref(), add.files[0].as_str()),
+        (Some("T1.2"), "api/x.rs")
+    );
     assert!(scope_escape::follow_up(world.task(task), 2).is_err());
     let follow = world.add(add);
     assert_eq!(world.status(follow), TaskStatus::Unassigned);
@@ -72,15 +103,39 @@ fn work_only_outside_the_manifest_counts_as_no_change() {
     let task = world.add_task("words", &["src/**"]);
     let grant = world.take_task("ada");
     world.finish(&grant);
-    let outside = || WorkFindings { outside_manifest: vec!["README.md".into()], ..WorkFindings::default() };
-    assert!(!report_verdict(&mut world, &grant, passed_verdict(&[]), outside()));
-    assert_eq!((end_cause_of(&world, task), world.task(task).failures), (AttemptCause::NothingChanged, 1));
-    assert!(world.task(task).reason.as_ref().unwrap().contains("README.md"));
+    let outside = || WorkFindings {
+        outside_manifest: vec!["README.md".into()],
+        ..WorkFindings::default()
+    };
+    assert!(!report_verdict(
+        &mut world,
+        &grant,
+        passed_verdict(&[]),
+        outside()
+    ));
+    assert_eq!(
+        (end_cause_of(&world, task), world.task(task).failures),
+        (AttemptCause::NothingChanged, 1)
+    );
+    assert!(
+        world
+            .task(task)
+            .reason
+            .as_ref()
+            .unwrap()
+            .contains("README.md")
+    );
     let grant = world.take_task("ada");
     world.finish(&grant);
-    let verdict = WorkVerdict::NeedsPerson { kind: WaitKind::Policy, reason: "it went outside".into() };
+    let verdict = WorkVerdict::NeedsPerson {
+        kind: WaitKind::Policy,
+        reason: "it went outside".into(),
+    };
     assert!(!report_verdict(&mut world, &grant, verdict, outside()));
-    assert_eq!((world.status(task), end_cause_of(&world, task)), (TaskStatus::NeedsHuman, AttemptCause::ScopeEscape));
+    assert_eq!(
+        (world.status(task), end_cause_of(&world, task)),
+        (TaskStatus::NeedsHuman, AttemptCause::ScopeEscape)
+    );
     assert_eq!(world.wait_kinds(task), [WaitKind::Policy]);
 }
 
@@ -88,29 +143,57 @@ fn work_only_outside_the_manifest_counts_as_no_change() {
 #[test]
 fn a_report_needs_a_text_but_no_change() {
     let says = |detail: &str| WorkFindings {
-        result: Some(WorkResult { detail: detail.into(), status: ResultStatus::Done, ..WorkResult::default() }),
+        result: Some(WorkResult {
+            detail: detail.into(),
+            status: ResultStatus::Done,
+            ..WorkResult::default()
+        }),
         ..WorkFindings::default()
     };
     let mut world = World::with_agents(&[("ada", 1)]);
-    let task = world.add(AddTask { expects: Expects::Report, ..task_to_add("what does this do?", &[]) });
+    let task = world.add(AddTask {
+        expects: Expects::Report,
+        ..task_to_add("what does this do?", &[])
+    });
     for (nth, empty) in [WorkFindings::default(), says(" ")].into_iter().enumerate() {
         let grant = world.take_task("ada");
         world.finish(&grant);
-        assert!(!report_verdict(&mut world, &grant, passed_verdict(&[]), empty));
+        assert!(!report_verdict(
+            &mut world,
+            &grant,
+            passed_verdict(&[]),
+            empty
+        ));
         assert_eq!(world.task(task).failures, nth as u32 + 1);
     }
     let grant = world.take_task("ada");
     world.finish(&grant);
-    assert!(!report_verdict(&mut world, &grant, passed_verdict(&[]), says("it sorts")));
-    assert_eq!((world.status(task), world.stored_task(task).landed), (TaskStatus::Completed, None));
+    assert!(!report_verdict(
+        &mut world,
+        &grant,
+        passed_verdict(&[]),
+        says("it sorts")
+    ));
+    assert_eq!(
+        (world.status(task), world.stored_task(task).landed),
+        (TaskStatus::Completed, None)
+    );
 }
 
 /// An attempt without a workspace has no effects, and its report is judged in the commit that
 /// finishes it. A task that expects a change gets a workspace even if the poll asked for none.
 #[test]
 fn a_report_without_a_workspace_is_judged_when_it_finishes() {
-    let bare =
-        |world: &mut World| grant_of_poll(world.ask("ada", Command::Poll(PollRequest { no_workspace: true, ..poll_of("ada") }))).unwrap();
+    let bare = |world: &mut World| {
+        grant_of_poll(world.ask(
+            "ada",
+            Command::Poll(PollRequest {
+                no_workspace: true,
+                ..poll_of("ada")
+            }),
+        ))
+        .unwrap()
+    };
     let says = |it: &PollGrant, output: &str| Command::Finish {
         task: it.task,
         attempt: it.attempt,
@@ -120,22 +203,46 @@ fn a_report_without_a_workspace_is_judged_when_it_finishes() {
         learnings: vec![],
     };
     let mut world = World::with_agents(&[("ada", 1)]);
-    let report = world.add(AddTask { expects: Expects::Report, ..task_to_add("what does this do?", &[]) });
+    let report = world.add(AddTask {
+        expects: Expects::Report,
+        ..task_to_add("what does this do?", &[])
+    });
     let grant = bare(&mut world);
     world.ask("ada", says(&grant, " "));
-    assert_eq!((world.status(report), end_cause_of(&world, report)), (TaskStatus::Unassigned, AttemptCause::NothingChanged));
-    assert_eq!(world.task(report).resume, None, "there is no workspace to resume");
+    assert_eq!(
+        (world.status(report), end_cause_of(&world, report)),
+        (TaskStatus::Unassigned, AttemptCause::NothingChanged)
+    );
+    assert_eq!(
+        world.task(report).resume,
+        None,
+        "there is no workspace to resume"
+    );
     let grant = bare(&mut world);
-    assert_eq!(world.board.attempts[&grant.attempt].gates, [], "an attempt without a workspace passes no gates");
+    assert_eq!(
+        world.board.attempts[&grant.attempt].gates,
+        [],
+        "an attempt without a workspace passes no gates"
+    );
     world.ask("ada", says(&grant, "it sorts"));
-    assert_eq!((world.status(report), world.board.attempts.len()), (TaskStatus::Completed, 0));
+    assert_eq!(
+        (world.status(report), world.board.attempts.len()),
+        (TaskStatus::Completed, 0)
+    );
     assert_eq!(world.outbox.len(), 0, "the attempt had an effect");
 
     let change = world.add_task("words", &["src/**"]);
     let grant = bare(&mut world);
-    assert!(world.outbox.values().any(|it| *it == Effect::PrepareWorkspace { attempt: grant.attempt }));
+    assert!(world.outbox.values().any(|it| *it
+        == Effect::PrepareWorkspace {
+            attempt: grant.attempt
+        }));
     world.ask("ada", says(&grant, "done"));
-    assert_eq!(world.status(change), TaskStatus::Validating, "the work was judged before it was captured");
+    assert_eq!(
+        world.status(change),
+        TaskStatus::Validating,
+        "the work was judged before it was captured"
+    );
 }
 
 /// Work that fails its checks goes back to the same workspace, up to the project's number of
@@ -146,7 +253,10 @@ fn work_that_fails_its_checks_goes_back_to_its_workspace() {
         let mut world = World::with_agents(&[("ada", 1)]);
         let mut project = world.project("shop", &["make"]);
         project.settings = project::ProjectSettings {
-            run: project::RunSettings { attempts, ..project::RunSettings::default() },
+            run: project::RunSettings {
+                attempts,
+                ..project::RunSettings::default()
+            },
             ..project::ProjectSettings::default()
         };
         world.ask("ann", Command::AddProject(project));
@@ -156,11 +266,24 @@ fn work_that_fails_its_checks_goes_back_to_its_workspace() {
             let grant = world.take_task("ada");
             workspaces.push(world.board.attempts[&grant.attempt].workspace());
             world.fail_once(&grant);
-            assert_eq!(world.status(task), if left == 0 { TaskStatus::Failed } else { TaskStatus::Unassigned });
+            assert_eq!(
+                world.status(task),
+                if left == 0 {
+                    TaskStatus::Failed
+                } else {
+                    TaskStatus::Unassigned
+                }
+            );
         }
         workspaces.dedup();
         assert_eq!(workspaces.len(), 1, "the attempts used several workspaces");
-        assert!(world.stored_task(task).reason.unwrap().contains("1 test failed"));
+        assert!(
+            world
+                .stored_task(task)
+                .reason
+                .unwrap()
+                .contains("1 test failed")
+        );
     }
 }
 
@@ -185,7 +308,10 @@ fn w1_a_standing_rule_holds_matching_tasks() {
     let held = world.add_task("a", &["db/schema.sql"]);
     let free = world.add_task("b", &["src/b.rs"]);
     assert_eq!(world.take_task("ada").task, free);
-    assert_eq!((world.poll("ada"), world.wait_kinds(held)[0]), (None, WaitKind::Policy));
+    assert_eq!(
+        (world.poll("ada"), world.wait_kinds(held)[0]),
+        (None, WaitKind::Policy)
+    );
     with(&mut world, rule("db/**", project::RuleAction::Warn));
     assert_eq!(world.take_task("ada").task, held);
 }
@@ -195,22 +321,48 @@ fn w1_a_standing_rule_holds_matching_tasks() {
 fn a_missing_manifest_is_found_by_an_exploring_task() {
     let mut world = World::with_agents(&[("ada", 2)]);
     let task = world.add_task("words", &[]);
-    assert_eq!(world.poll("ada"), None, "the task started without a manifest");
-    let CommandOutcome::Task(explorer) = world.ask("ann", Command::Explore { task }) else { panic!("exploring adds a task") };
-    assert_eq!(world.ask("ann", Command::Explore { task }), CommandOutcome::Task(explorer), "exploring twice adds one task");
+    assert_eq!(
+        world.poll("ada"),
+        None,
+        "the task started without a manifest"
+    );
+    let CommandOutcome::Task(explorer) = world.ask("ann", Command::Explore { task }) else {
+        panic!("exploring adds a task")
+    };
+    assert_eq!(
+        world.ask("ann", Command::Explore { task }),
+        CommandOutcome::Task(explorer),
+        "exploring twice adds one task"
+    );
     let found = |detail: &str| WorkFindings {
-        result: Some(WorkResult { detail: detail.into(), ..WorkResult::default() }),
+        result: Some(WorkResult {
+            detail: detail.into(),
+            ..WorkResult::default()
+        }),
         ..WorkFindings::default()
     };
     let grant = world.take_task("ada");
     assert_eq!(grant.task, explorer);
     world.finish(&grant);
-    assert!(!report_verdict(&mut world, &grant, passed_verdict(&[]), found("[\"../x\"]")));
-    assert_eq!((world.task(explorer).failures, world.task(task).files.len()), (1, 0));
+    assert!(!report_verdict(
+        &mut world,
+        &grant,
+        passed_verdict(&[]),
+        found("[\"../x\"]")
+    ));
+    assert_eq!(
+        (world.task(explorer).failures, world.task(task).files.len()),
+        (1, 0)
+    );
     let grant = world.take_task("ada");
     world.finish(&grant);
     assert!(
-        !report_verdict(&mut world, &grant, passed_verdict(&["src/a.rs"]), found("[\"src/a.rs\"]")),
+        !report_verdict(
+            &mut world,
+            &grant,
+            passed_verdict(&["src/a.rs"]),
+            found("[\"src/a.rs\"]")
+        ),
         "the changes of the exploring task were queued"
     );
     assert_eq!(world.task(task).files[0].as_str(), "src/a.rs");

@@ -6,20 +6,23 @@ use regatta_core::agent::{RegisterAgent, Role, Runtime};
 use regatta_core::attempt::{Attempt, WorkFindings, WorkVerdict};
 use regatta_core::board::{Board, Row, RowKey};
 use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
-use regatta_core::command::{Actor, Command, Commit, CommandOutcome, Request, decide};
+use regatta_core::command::{Actor, Command, CommandOutcome, Commit, Request, decide};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
-use regatta_core::start_gates::StartFacts;
 use regatta_core::ids::{
-    AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey, TaskId, WaitId,
+    AgentName, AttemptId, BranchName, ClaimId, CommitId, LandingId, Now, ProjectName, RequestKey,
+    TaskId, WaitId,
 };
 use regatta_core::landing::{MoveOutcome, TrialOutcome};
-use regatta_core::task_timeline::TaskTimeline;
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::project;
 use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{self, PollGrant, PollRequest, WaitKind};
-use regatta_core::task::{self, AddTask, Expects, AssignMode, IssueType, TaskStatus, Task, Validation};
+use regatta_core::start_gates::StartFacts;
+use regatta_core::task::{
+    self, AddTask, AssignMode, Expects, IssueType, Task, TaskStatus, Validation,
+};
+use regatta_core::task_timeline::TaskTimeline;
 
 use crate::invariants::Invariants;
 
@@ -41,7 +44,10 @@ pub(crate) fn uri(text: &str) -> Uri {
 }
 
 pub(crate) fn files(patterns: &[&str]) -> Vec<PathPattern> {
-    patterns.iter().map(|it| PathPattern::new(it).unwrap()).collect()
+    patterns
+        .iter()
+        .map(|it| PathPattern::new(it).unwrap())
+        .collect()
 }
 
 /// Returns a commit id that is easy to recognise in a failure's output.
@@ -132,7 +138,10 @@ impl World {
     /// Returns a world with the project `shop`, its checks, and these agents.
     pub(crate) fn with_agents(agents: &[(&str, u32)]) -> World {
         let mut world = World::empty();
-        world.ask("ann", Command::AddProject(world.project("shop", &["cargo test"])));
+        world.ask(
+            "ann",
+            Command::AddProject(world.project("shop", &["cargo test"])),
+        );
         for (name, max_tasks) in agents {
             world.register(name, *max_tasks);
         }
@@ -142,7 +151,10 @@ impl World {
     pub(crate) fn empty() -> World {
         World {
             board: Board::default(),
-            now: Now { fleet_ms: 0, unix_ms: 1_700_000_000_000 },
+            now: Now {
+                fleet_ms: 0,
+                unix_ms: 1_700_000_000_000,
+            },
             log: vec![],
             outbox: BTreeMap::new(),
             transcript: vec![],
@@ -171,12 +183,20 @@ impl World {
     /// Makes the queue of `shop` validate batches from now on, and only the tip of each.
     pub(crate) fn speculate(&mut self, slots: u32, batch: Option<u32>) {
         let tip = project::VerifyMode::Tip;
-        self.set_landing_settings(project::LandingSettings { slots: Some(slots), batch, verify: tip, ..project::LandingSettings::default() });
+        self.set_landing_settings(project::LandingSettings {
+            slots: Some(slots),
+            batch,
+            verify: tip,
+            ..project::LandingSettings::default()
+        });
     }
 
     /// Makes the queue of `shop` validate every commit from now on, several at once.
     pub(crate) fn verify_every_commit(&mut self, slots: u32) {
-        self.set_landing_settings(project::LandingSettings { slots: Some(slots), ..project::LandingSettings::default() });
+        self.set_landing_settings(project::LandingSettings {
+            slots: Some(slots),
+            ..project::LandingSettings::default()
+        });
     }
 
     fn set_landing_settings(&mut self, landing: project::LandingSettings) {
@@ -199,7 +219,8 @@ impl World {
     /// Sends a command and expects success.
     pub(crate) fn ask(&mut self, who: &str, command: Command) -> CommandOutcome {
         let text = format!("{command:?}");
-        self.try_ask(who, command).unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
+        self.try_ask(who, command)
+            .unwrap_or_else(|it| panic!("{who} was refused: {} for {text}", it.message()))
     }
 
     /// Sends a command and expects a refusal.
@@ -211,19 +232,35 @@ impl World {
         }
     }
 
-    pub(crate) fn try_ask(&mut self, who: &str, command: Command) -> Result<CommandOutcome, Refusal> {
+    pub(crate) fn try_ask(
+        &mut self,
+        who: &str,
+        command: Command,
+    ) -> Result<CommandOutcome, Refusal> {
         let by = match who {
             "regatta" => Actor::Regatta,
             "ann" => Actor::Person("ann".into()),
             name => Actor::Agent(agent(name)),
         };
-        self.request(Request { by, key: None, command })
+        self.request(Request {
+            by,
+            key: None,
+            command,
+        })
     }
 
     /// Sends a command under an idempotency key.
-    pub(crate) fn ask_with_key(&mut self, key: &str, command: Command) -> Result<CommandOutcome, Refusal> {
+    pub(crate) fn ask_with_key(
+        &mut self,
+        key: &str,
+        command: Command,
+    ) -> Result<CommandOutcome, Refusal> {
         let key = Some(RequestKey::new(key).unwrap());
-        self.request(Request { by: Actor::Person("ann".into()), key, command })
+        self.request(Request {
+            by: Actor::Person("ann".into()),
+            key,
+            command,
+        })
     }
 
     /// Decides a request, checks every law and commits. All other methods go through this one.
@@ -235,10 +272,12 @@ impl World {
             self.board = done.board;
             return Ok(done.outcome);
         }
-        self.transcript.push(crate::golden::command_line(&request, self.now));
+        self.transcript
+            .push(crate::golden::command_line(&request, self.now));
         let before = self.board.clone();
         let decided = decide(&self.board, &request, self.now);
-        self.invariants.check_answer(&before, &request, &decided, self.now);
+        self.invariants
+            .check_answer(&before, &request, &decided, self.now);
         let done = match decided {
             Ok(done) => done,
             Err(refusal) => {
@@ -260,7 +299,8 @@ impl World {
             );
             let at_that_time = self.folded.clone();
             self.folded.fold(recorded);
-            self.invariants.check_event(&at_that_time, recorded, &self.folded);
+            self.invariants
+                .check_event(&at_that_time, recorded, &self.folded);
         }
         for (key, row) in &done.rows {
             match row {
@@ -268,7 +308,8 @@ impl World {
                 None => self.store.remove(key),
             };
         }
-        self.store.insert(RowKey::Meta, Row::Meta(done.board.meta()));
+        self.store
+            .insert(RowKey::Meta, Row::Meta(done.board.meta()));
         for (key, effect) in &done.effects {
             assert!(
                 self.outbox.insert(*key, effect.clone()).is_none(),
@@ -278,19 +319,32 @@ impl World {
         self.transcript.extend(crate::golden::commit_lines(&done));
         self.remember(&done);
         for claim in done.board.claims.values().filter(|it| it.ttl_ms.is_some()) {
-            let held = HeldClaim { claim: claim.id, token: claim.token };
+            let held = HeldClaim {
+                claim: claim.id,
+                token: claim.token,
+            };
             if !self.leases.contains(&held) {
                 self.leases.push(held);
             }
         }
         self.board = done.board;
         // D4: the events give the board, and so do the rows, which a restart reads.
-        assert!(self.folded == self.board, "D4: the events do not give the board");
-        assert!(self.reloaded() == self.board, "the rows do not give the board");
-        self.invariants.check_commit(before, &self.board, &done.events, &done.effects, self.now);
+        assert!(
+            self.folded == self.board,
+            "D4: the events do not give the board"
+        );
+        assert!(
+            self.reloaded() == self.board,
+            "the rows do not give the board"
+        );
+        self.invariants
+            .check_commit(before, &self.board, &done.events, &done.effects, self.now);
         if !done.events.is_empty() {
             for id in (1..=self.board.counters.task).map(TaskId) {
-                self.timelines.entry(id).or_default().update(&self.board, id, self.now);
+                self.timelines
+                    .entry(id)
+                    .or_default()
+                    .update(&self.board, id, self.now);
             }
         }
         Ok(done.outcome)
@@ -299,7 +353,9 @@ impl World {
     /// Records the grant and the events of a commit.
     fn remember(&mut self, done: &Commit) {
         match &done.outcome {
-            CommandOutcome::Polled(Some(grant)) if !done.events.is_empty() => self.grants.push(grant.clone()),
+            CommandOutcome::Polled(Some(grant)) if !done.events.is_empty() => {
+                self.grants.push(grant.clone())
+            }
             _ => {}
         }
         self.log.extend(done.events.iter().cloned());
@@ -337,7 +393,11 @@ impl World {
     /// Lets time pass. Each deadline on the way gets a tick at its exact time.
     pub(crate) fn advance(&mut self, ms: u64) {
         let target = self.now.fleet_ms + ms;
-        while let Some(at) = self.board.next_deadline(self.now).filter(|it| *it <= target) {
+        while let Some(at) = self
+            .board
+            .next_deadline(self.now)
+            .filter(|it| *it <= target)
+        {
             self.advance_without_tick(at - self.now.fleet_ms);
             self.ask("regatta", Command::Tick);
         }
@@ -362,7 +422,8 @@ impl World {
         for board in [&mut self.board, &mut self.folded] {
             board.landings.insert(row.id, row.clone());
         }
-        self.store.insert(RowKey::Landing(row.id), Row::Landing(row));
+        self.store
+            .insert(RowKey::Landing(row.id), Row::Landing(row));
     }
 
     /// Restarts the daemon: the board is loaded from the rows.
@@ -393,8 +454,20 @@ impl World {
         self.add(task_to_add(subject, manifest))
     }
 
-    pub(crate) fn add_for(&mut self, add: AddTask, assign: Option<&str>, how: AssignMode) -> TaskId {
-        match self.ask("ann", Command::AddTask { task: add, assign: assign.map(agent), how }) {
+    pub(crate) fn add_for(
+        &mut self,
+        add: AddTask,
+        assign: Option<&str>,
+        how: AssignMode,
+    ) -> TaskId {
+        match self.ask(
+            "ann",
+            Command::AddTask {
+                task: add,
+                assign: assign.map(agent),
+                how,
+            },
+        ) {
             CommandOutcome::Task(id) => id,
             other => panic!("{other:?}"),
         }
@@ -405,7 +478,14 @@ impl World {
     }
 
     pub(crate) fn assign(&mut self, task: TaskId, to: Option<&str>, how: AssignMode) {
-        self.ask("ann", Command::AssignTask { task, to: to.map(agent), how });
+        self.ask(
+            "ann",
+            Command::AssignTask {
+                task,
+                to: to.map(agent),
+                how,
+            },
+        );
     }
 
     /// Lets agent `ada` work on the next task until its landing has conflicted too often and a
@@ -414,16 +494,36 @@ impl World {
         for _ in 0..=task::MAX_FIXUPS {
             let grant = self.take_task("ada");
             let landing = self.submit(&grant);
-            self.report_trial(landing, TrialOutcome::Conflict { landing, paths: vec!["src/words.rs".into()], kinds: vec![] });
+            self.report_trial(
+                landing,
+                TrialOutcome::Conflict {
+                    landing,
+                    paths: vec!["src/words.rs".into()],
+                    kinds: vec![],
+                },
+            );
         }
     }
 
     pub(crate) fn cancel(&mut self, task: TaskId) {
-        self.ask("ann", Command::CancelTask { task, reason: "no longer wanted".into() });
+        self.ask(
+            "ann",
+            Command::CancelTask {
+                task,
+                reason: "no longer wanted".into(),
+            },
+        );
     }
 
     pub(crate) fn stop(&mut self, task: TaskId) {
-        self.ask("ann", Command::StopTask { task, reason: "stopped by hand".into(), pause: false });
+        self.ask(
+            "ann",
+            Command::StopTask {
+                task,
+                reason: "stopped by hand".into(),
+                pause: false,
+            },
+        );
     }
 
     pub(crate) fn poll(&mut self, name: &str) -> Option<PollGrant> {
@@ -436,31 +536,59 @@ impl World {
 
     /// Polls as the daemon's shell does. With facts, the poll names the newest mission.
     pub(crate) fn poll_with(&mut self, name: &str, facts: StartFacts) -> Option<PollGrant> {
-        let mission = self.board.missions.keys().next_back().copied().filter(|_| facts != StartFacts::default());
-        let poll = PollRequest { mission, ..poll_of(name) };
-        grant_of_poll(self.ask("regatta", Command::PollSupervised { poll, facts: Box::new(facts) }))
+        let mission = self
+            .board
+            .missions
+            .keys()
+            .next_back()
+            .copied()
+            .filter(|_| facts != StartFacts::default());
+        let poll = PollRequest {
+            mission,
+            ..poll_of(name)
+        };
+        grant_of_poll(self.ask(
+            "regatta",
+            Command::PollSupervised {
+                poll,
+                facts: Box::new(facts),
+            },
+        ))
     }
 
     /// Polls and expects work.
     pub(crate) fn take_task(&mut self, name: &str) -> PollGrant {
-        self.poll(name).unwrap_or_else(|| panic!("{name} got nothing"))
+        self.poll(name)
+            .unwrap_or_else(|| panic!("{name} got nothing"))
     }
 
     pub(crate) fn take_supervised_task(&mut self, name: &str) -> PollGrant {
-        self.poll_supervised(name).unwrap_or_else(|| panic!("{name} got nothing"))
+        self.poll_supervised(name)
+            .unwrap_or_else(|| panic!("{name} got nothing"))
     }
 
     pub(crate) fn task(&self, id: TaskId) -> &Task {
-        self.board.tasks.get(&id).unwrap_or_else(|| panic!("{id} is not open"))
+        self.board
+            .tasks
+            .get(&id)
+            .unwrap_or_else(|| panic!("{id} is not open"))
     }
 
     /// Returns the status of a task, open or not.
     pub(crate) fn status(&self, id: TaskId) -> TaskStatus {
-        self.board.tasks.get(&id).map(|it| it.status).or_else(|| self.board.ended_status(id)).unwrap()
+        self.board
+            .tasks
+            .get(&id)
+            .map(|it| it.status)
+            .or_else(|| self.board.ended_status(id))
+            .unwrap()
     }
 
     pub(crate) fn wait_kinds(&self, id: TaskId) -> Vec<WaitKind> {
-        schedule::wait_reasons(&self.board, self.task(id), self.now).into_iter().map(|it| it.kind).collect()
+        schedule::wait_reasons(&self.board, self.task(id), self.now)
+            .into_iter()
+            .map(|it| it.kind)
+            .collect()
     }
 
     pub(crate) fn ready_task(&self, name: &str) -> Option<TaskId> {
@@ -474,13 +602,38 @@ impl World {
     }
 
     pub(crate) fn give_up(&mut self, grant: &PollGrant) {
-        let PollGrant { task, attempt, token, .. } = *grant;
-        self.ask("ada", Command::GiveUp { task, attempt, token, reason: Some("too hard".into()) });
+        let PollGrant {
+            task,
+            attempt,
+            token,
+            ..
+        } = *grant;
+        self.ask(
+            "ada",
+            Command::GiveUp {
+                task,
+                attempt,
+                token,
+                reason: Some("too hard".into()),
+            },
+        );
     }
 
-    pub(crate) fn report_verdict(&mut self, grant: &PollGrant, verdict: WorkVerdict) -> Option<LandingId> {
+    pub(crate) fn report_verdict(
+        &mut self,
+        grant: &PollGrant,
+        verdict: WorkVerdict,
+    ) -> Option<LandingId> {
         let PollGrant { attempt, token, .. } = *grant;
-        match self.ask("regatta", Command::ReportWorkVerdict { attempt, token, verdict, findings: WorkFindings::default() }) {
+        match self.ask(
+            "regatta",
+            Command::ReportWorkVerdict {
+                attempt,
+                token,
+                verdict,
+                findings: WorkFindings::default(),
+            },
+        ) {
             CommandOutcome::Judged { landing } => landing,
             other => panic!("{other:?}"),
         }
@@ -489,34 +642,70 @@ impl World {
     /// Finishes the attempt; its checks fail.
     pub(crate) fn fail_once(&mut self, grant: &PollGrant) {
         self.finish(grant);
-        self.report_verdict(grant, WorkVerdict::Failed { reason: "1 test failed".into() });
+        self.report_verdict(
+            grant,
+            WorkVerdict::Failed {
+                reason: "1 test failed".into(),
+            },
+        );
     }
 
     /// Finishes the attempt; its checks pass, and the work enters the landing queue.
     pub(crate) fn submit(&mut self, grant: &PollGrant) -> LandingId {
         self.finish(grant);
-        let changed: Vec<String> = self.task(grant.task).files.iter().map(|it| it.as_str().replace('*', "x")).collect();
-        let changed = if changed.is_empty() { vec!["notes.txt".to_owned()] } else { changed };
-        let verdict = WorkVerdict::Passed { commit: commit(0xc0 + grant.attempt.0), base: commit(self.trunk), changed };
-        self.report_verdict(grant, verdict).expect("work that passed its checks is queued")
+        let changed: Vec<String> = self
+            .task(grant.task)
+            .files
+            .iter()
+            .map(|it| it.as_str().replace('*', "x"))
+            .collect();
+        let changed = if changed.is_empty() {
+            vec!["notes.txt".to_owned()]
+        } else {
+            changed
+        };
+        let verdict = WorkVerdict::Passed {
+            commit: commit(0xc0 + grant.attempt.0),
+            base: commit(self.trunk),
+            changed,
+        };
+        self.report_verdict(grant, verdict)
+            .expect("work that passed its checks is queued")
     }
 
     // Landings.
 
     pub(crate) fn report_trial(&mut self, landing: LandingId, found: TrialOutcome) {
-        self.ask("regatta", Command::ReportTrial { landing, outcome: found });
+        self.ask(
+            "regatta",
+            Command::ReportTrial {
+                landing,
+                outcome: found,
+            },
+        );
     }
 
     /// Reports that the merge onto the trunk passed its checks.
     pub(crate) fn pass_trial(&mut self, landing: LandingId) {
-        let found = TrialOutcome::Passed { old: commit(self.trunk), new: commit(self.trunk + 1), carries: vec![] };
+        let found = TrialOutcome::Passed {
+            old: commit(self.trunk),
+            new: commit(self.trunk + 1),
+            carries: vec![],
+        };
         self.report_trial(landing, found);
     }
 
     /// Reports a failed validation twice, because the first failure is tried again.
     pub(crate) fn fail_trials(&mut self, landing: LandingId, reason: &str) {
         for _ in 0..2 {
-            self.report_trial(landing, TrialOutcome::Failed { reason: reason.into(), output: None, settled: vec![] });
+            self.report_trial(
+                landing,
+                TrialOutcome::Failed {
+                    reason: reason.into(),
+                    output: None,
+                    settled: vec![],
+                },
+            );
         }
     }
 
@@ -525,7 +714,14 @@ impl World {
         if found == MoveOutcome::Moved {
             self.trunk += 1;
         }
-        self.ask("regatta", Command::ReportTrunkMove { landing, fence, outcome: found });
+        self.ask(
+            "regatta",
+            Command::ReportTrunkMove {
+                landing,
+                fence,
+                outcome: found,
+            },
+        );
     }
 
     pub(crate) fn fence_of(&self, landing: LandingId) -> u64 {
@@ -566,14 +762,19 @@ impl World {
 
     pub(crate) fn hold_requested_claim(&mut self, name: &str, ask: Acquire) -> HeldClaim {
         match self.ask(name, Command::Acquire(ask)) {
-            CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => HeldClaim { claim, token },
+            CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => {
+                HeldClaim { claim, token }
+            }
             other => panic!("{other:?}"),
         }
     }
 
     /// Queues a wait for a claim.
     pub(crate) fn wait_for(&mut self, name: &str, uris: &[&str], wait_ms: u64) -> WaitId {
-        let ask = Acquire { wait_ms, ..acquire(ClaimOwner::Agent(agent(name)), uris) };
+        let ask = Acquire {
+            wait_ms,
+            ..acquire(ClaimOwner::Agent(agent(name)), uris)
+        };
         match self.ask(name, Command::Acquire(ask)) {
             CommandOutcome::Claim(Acquired::Waiting { wait, .. }) => wait,
             other => panic!("{other:?}"),
@@ -586,23 +787,40 @@ impl World {
             .claims
             .values()
             .find(|it| it.from_wait == Some(wait))
-            .map(|it| HeldClaim { claim: it.id, token: it.token })
+            .map(|it| HeldClaim {
+                claim: it.id,
+                token: it.token,
+            })
     }
 
     pub(crate) fn release(&mut self, name: &str, held: HeldClaim) {
-        self.ask(name, Command::Release { claim: held.claim, token: held.token });
+        self.ask(
+            name,
+            Command::Release {
+                claim: held.claim,
+                token: held.token,
+            },
+        );
     }
 
     pub(crate) fn owner_of(&self, text: &str) -> Option<ClaimOwner> {
         let asked = uri(text);
-        self.board.claims.values().find(|it| it.uris.iter().any(|it| it.overlaps(&asked))).map(|it| it.owner.clone())
+        self.board
+            .claims
+            .values()
+            .find(|it| it.uris.iter().any(|it| it.overlaps(&asked)))
+            .map(|it| it.owner.clone())
     }
 
     // The log.
 
     /// Returns the kinds of the events since a revision.
     pub(crate) fn kinds_since(&self, revision: u64) -> Vec<&'static str> {
-        self.log.iter().filter(|it| it.revision > revision).map(|it| it.event.kind()).collect()
+        self.log
+            .iter()
+            .filter(|it| it.revision > revision)
+            .map(|it| it.event.kind())
+            .collect()
     }
 
     pub(crate) fn count(&self, kind: &str) -> usize {
@@ -641,7 +859,11 @@ pub(crate) fn finish_command(grant: &PollGrant) -> Command {
 }
 
 pub(crate) fn exit_command(grant: &PollGrant, how: regatta_core::attempt::ProgramExit) -> Command {
-    Command::ReportExited { attempt: grant.attempt, token: grant.token, exit: how }
+    Command::ReportExited {
+        attempt: grant.attempt,
+        token: grant.token,
+        exit: how,
+    }
 }
 
 pub(crate) fn attempt_owner(id: AttemptId) -> ClaimOwner {

@@ -5,37 +5,56 @@ use std::fmt::Write;
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AgentName, MissionId, Now};
-use regatta_core::task::{TaskDuty, Task};
+use regatta_core::task::{Task, TaskDuty};
 use regatta_core::{agent, lead, schedule};
 
 use crate::perform::AttemptContext;
 
 /// Returns the section for a lead, or nothing for any other attempt.
-pub(super) fn section(board: &Board, scene: &AttemptContext, has_tools: bool, now: Now) -> Option<String> {
+pub(super) fn section(
+    board: &Board,
+    scene: &AttemptContext,
+    has_tools: bool,
+    now: Now,
+) -> Option<String> {
     if scene.task.duty != Some(TaskDuty::Lead) {
         return None;
     }
     let mission = scene.task.mission.and_then(|id| board.missions.get(&id))?;
     let name = &scene.attempt.agent;
-    let (add, finish) =
-        if has_tools { ("`task_add`", "`mission_finish`") } else { ("`regatta task add`", "`regatta mission finish`") };
+    let (add, finish) = if has_tools {
+        ("`task_add`", "`mission_finish`")
+    } else {
+        ("`regatta task add`", "`regatta mission finish`")
+    };
     let max_tasks = scene.project.settings.leads.max_children;
     let mut text = format!(
-        "## YOU LEAD\nYou are {name}, the lead of {}. Break its goal into tasks, give them to your workers, and report the \
+        "## YOU LEAD\nYou are {name}, the lead of {}. Break its goal into tasks, give them to your \
+         workers, and report the \
          result.\n\
-         DO NOT EDIT FILES YOURSELF. Read here, and give every change to a worker. If you change a file all the same, \
+         DO NOT EDIT FILES YOURSELF. Read here, and give every change to a worker. If you change a \
+         file all the same, \
          Regatta makes a task of the change, and your next turn starts in a fresh session.\n\
-         - First plan: few tasks, each for different files. Add each with {add}. The mission may have at most {max_tasks}.\n\
-         - Then end your turn. Regatta starts your next turn when a task has landed, has failed or needs a decision, when \
+         - First plan: few tasks, each for different files. Add each with {add}. The mission may \
+         have at most {max_tasks}.\n\
+         - Then end your turn. Regatta starts your next turn when a task has landed, has failed or \
+         needs a decision, when \
          a worker asks something, or when somebody mentions you. Do not wait or poll.\n\
-         - When no task is open any more, or you can do no more, call {finish} with a report, and end your turn.\n\n",
+         - When no task is open any more, or you can do no more, call {finish} with a report, and \
+         end your turn.\n\n",
         mission.id,
     );
     text += &describe_workers(board, &mission.agents, mission.max_workers);
     let checks = &scene.project.validation;
     if !checks.is_empty() {
-        let checks: Vec<String> = checks.iter().map(|command| format!("`{command}`")).collect();
-        text += &format!("Every task's work must also pass the project's checks: {}.\n\n", checks.join(", "));
+        let checks: Vec<String> = checks
+            .iter()
+            .map(|command| format!("`{command}`"))
+            .collect();
+        text += &format!(
+            "Every task's work must also pass the project's checks: {}.\n\n",
+            checks.join(", ")
+        );
     }
     text += EXAMPLE_TASK;
     text += &describe_commands(mission.id, has_tools);
@@ -49,8 +68,16 @@ pub(super) fn section(board: &Board, scene: &AttemptContext, has_tools: bool, no
     let given = mission.lead.as_ref().map_or(0, |it| it.children as usize);
     let ended = given.saturating_sub(tasks.len());
     if ended > 0 {
-        let tasks = if ended == 1 { "1 task has".to_owned() } else { format!("{ended} tasks have") };
-        let list = if has_tools { "`task_list` with `all`" } else { "`regatta task list --all`" };
+        let tasks = if ended == 1 {
+            "1 task has".to_owned()
+        } else {
+            format!("{ended} tasks have")
+        };
+        let list = if has_tools {
+            "`task_list` with `all`"
+        } else {
+            "`regatta task list --all`"
+        };
         let _ = writeln!(text, "- {tasks} ended: {list} shows them");
     }
     for task in &tasks {
@@ -72,14 +99,25 @@ pub(super) fn section(board: &Board, scene: &AttemptContext, has_tools: bool, no
     if siblings.is_empty() {
         text += "None. You are the only lead of this project now.\n";
     } else {
-        text += "They lead other missions of this project. Their tasks and files are not yours. You get a message when their \
+        text += "They lead other missions of this project. Their tasks and files are not yours. \
+                 You get a message when their \
                  work lands.\n";
     }
     for other in siblings {
         let tasks: Vec<String> = other.tasks.iter().map(ToString::to_string).collect();
-        let tasks = if tasks.is_empty() { "no open task".to_owned() } else { tasks.join(", ") };
-        let landed = other.landed.map_or(String::new(), |commit| format!(", last landed {}", &commit.as_str()[..10]));
-        let _ = writeln!(text, "- {} leads {} \"{}\": {tasks}{landed}", other.lead, other.mission, other.title);
+        let tasks = if tasks.is_empty() {
+            "no open task".to_owned()
+        } else {
+            tasks.join(", ")
+        };
+        let landed = other.landed.map_or(String::new(), |commit| {
+            format!(", last landed {}", &commit.as_str()[..10])
+        });
+        let _ = writeln!(
+            text,
+            "- {} leads {} \"{}\": {tasks}{landed}",
+            other.lead, other.mission, other.title
+        );
     }
     Some(text + "\n")
 }
@@ -94,18 +132,32 @@ fn describe_state(board: &Board, task: &Task, now: Now) -> String {
 
 /// Lists the workers of a mission with their programs and their load.
 fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
-    let workers: Vec<_> = names.iter().filter_map(|name| board.agents.get(name)).collect();
-    let at_once = if max_workers == 1 { "one works".to_owned() } else { format!("at most {max_workers} work") };
-    let mut text = format!("## YOUR WORKERS\nOf these, {at_once} at the same time. They take tasks by themselves.\n");
+    let workers: Vec<_> = names
+        .iter()
+        .filter_map(|name| board.agents.get(name))
+        .collect();
+    let at_once = if max_workers == 1 {
+        "one works".to_owned()
+    } else {
+        format!("at most {max_workers} work")
+    };
+    let mut text = format!(
+        "## YOUR WORKERS\nOf these, {at_once} at the same time. They take tasks by themselves.\n"
+    );
     for worker in workers {
         let capacity = agent::capacity(board, worker);
         let program = worker
             .runtime
             .argv()
             .and_then(|argv| argv.first())
-            .map_or(worker.runtime.name(), |path| path.rsplit('/').next().unwrap_or(path));
-        let _ =
-            writeln!(text, "- {} ({program}): works on {} of {} tasks", worker.name, capacity.current, capacity.max);
+            .map_or(worker.runtime.name(), |path| {
+                path.rsplit('/').next().unwrap_or(path)
+            });
+        let _ = writeln!(
+            text,
+            "- {} ({program}): works on {} of {} tasks",
+            worker.name, capacity.current, capacity.max
+        );
     }
     text + "\n"
 }
@@ -128,7 +180,8 @@ fn describe_commands(mission: MissionId, has_tools: bool) -> String {
     }
     format!(
         "## COMMANDS\nThe command `regatta` acts as you here.\n\
-         - `regatta task add SUBJECT --description TEXT --files src/a.rs --validate 'make test' [--blocked-by T7]`: add a \
+         - `regatta task add SUBJECT --description TEXT --files src/a.rs --validate 'make test' \
+         [--blocked-by T7]`: add a \
          task of your mission\n\
          - `regatta task list`, `regatta mission show {mission}`: see the tasks, and the mission\n\
          - `regatta mission adopt T7`: take a task of the project that nobody has\n\

@@ -5,11 +5,11 @@
 //! A short briefing is part of the prompt instead, because reading a file costs a turn of the
 //! model, and so is a briefing that cannot be written to a file.
 
+mod fixup; // the section of a fix-up
 mod lead; // the section of a lead
 mod member; // the prompt of a team's member
-mod fixup; // the section of a fix-up
-mod result_schema; // how to end the work, and the format of a result
 mod pitfalls; // common mistakes by language
+mod result_schema; // how to end the work, and the format of a result
 mod sections; // GOALS, HISTORY, INTEL, TASK, PROTOCOL
 mod tools; // the list of Regatta's own tools
 
@@ -21,7 +21,7 @@ use regatta_core::agent::Role;
 use regatta_core::attempt::{Attempt, AttemptCause};
 use regatta_core::project::{Project, RuleAction};
 use regatta_core::scope_escape::EscapeSource;
-use regatta_core::task::{TaskDuty, Expects, IssueType, Task};
+use regatta_core::task::{Expects, IssueType, Task, TaskDuty};
 use regatta_core::{agent, failure, project_rules};
 
 pub use tools::{LEAD_TOOLS, WORKER_TOOLS};
@@ -47,24 +47,33 @@ pub(crate) fn attempt_prompt(engine: &Engine, scene: &AttemptContext, fresh: boo
     }
     let board = engine.board();
     let agent = board.agents.get(&scene.attempt.agent);
-    let has_tools = engine.shared.settings.tool_server.is_some() && agent.is_some_and(|agent| agent.runtime.has_tools());
+    let has_tools = engine.shared.settings.tool_server.is_some()
+        && agent.is_some_and(|agent| agent.runtime.has_tools());
     let is_schema_shared = result_schema::should_share_schema(engine, scene);
     let order = scene.spec();
     let ending = result_schema::ending_rules(&scene.task, has_tools, is_schema_shared);
     let briefing = sections::briefing(engine, scene, &ending);
     let file = redact(&briefing.file_text());
     let is_written = engine.site_of(scene).write_briefing(&order, fresh.then_some(file.as_str())).unwrap_or_else(|error| {
-        tracing::debug!(attempt = %scene.attempt.id, %error, "could not write the briefing; the prompt contains it");
+        tracing::debug!(attempt = %scene.attempt.id, %error, "could not write the briefing; the \
+            prompt contains it");
         false
     });
     // The schema is written beside the briefing.
-    let ending = if is_written || !is_schema_shared { ending } else { result_schema::ending_rules(&scene.task, has_tools, false) };
+    let ending = if is_written || !is_schema_shared {
+        ending
+    } else {
+        result_schema::ending_rules(&scene.task, has_tools, false)
+    };
     let place = engine.site_of(scene).working_dir(&order);
     let evidence = last_failure(engine, &scene.task);
     let mending = fixup::section(engine, scene);
     let role = agent.map_or(Role::Worker, |agent| agent.role);
     let tools = if has_tools {
-        tools::section(role, scene.task.duty.is_none() || scene.task.is_conversation())
+        tools::section(
+            role,
+            scene.task.duty.is_none() || scene.task.is_conversation(),
+        )
     } else {
         String::new()
     };
@@ -80,7 +89,12 @@ pub(crate) fn attempt_prompt(engine: &Engine, scene: &AttemptContext, fresh: boo
         ending: &ending,
         workspace: place.as_deref(),
     };
-    redact(&assemble_prompt(&scene.task, &scene.project, &scene.attempt, &told))
+    redact(&assemble_prompt(
+        &scene.task,
+        &scene.project,
+        &scene.attempt,
+        &told,
+    ))
 }
 
 /// Writes the briefing into Regatta's directory of a workspace. An earlier attempt may have left
@@ -104,7 +118,11 @@ pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     if real(&workspace.join(".git")) && (real(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
         let plain = exclude.symlink_metadata().map_or(true, |it| it.is_file());
-        let old = if plain { fs::read_to_string(&exclude).unwrap_or_default() } else { String::new() };
+        let old = if plain {
+            fs::read_to_string(&exclude).unwrap_or_default()
+        } else {
+            String::new()
+        };
         let line = format!("/{REGATTA_DIR}/");
         if plain && !old.lines().any(|it| it == line) {
             artifacts::write_atomically(&exclude, format!("{old}{line}\n").as_bytes())?;
@@ -160,9 +178,17 @@ pub(super) fn prompt_subject(task: &Task) -> &str {
 }
 
 /// Puts the prompt together from the task and the other parts.
-fn assemble_prompt(task: &Task, project: &Project, attempt: &Attempt, told: &PromptParts<'_>) -> String {
-    let order =
-        if task.description.trim().is_empty() { String::new() } else { format!("{}\n\n", task.description.trim()) };
+fn assemble_prompt(
+    task: &Task,
+    project: &Project,
+    attempt: &Attempt,
+    told: &PromptParts<'_>,
+) -> String {
+    let order = if task.description.trim().is_empty() {
+        String::new()
+    } else {
+        format!("{}\n\n", task.description.trim())
+    };
     // A fix-up's prompt begins with the work to do now, because the task itself is done.
     let mut text = match told.fixup {
         None => format!("# {}: {}\n\n{order}", task.id, prompt_subject(task)),
@@ -170,14 +196,16 @@ fn assemble_prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Pro
     };
     if told.briefing.is_none() {
         text += &format!(
-            "First read {BRIEFING_PATH}: the project's goals, what happened to these files before, and what earlier tasks \
+            "First read {BRIEFING_PATH}: the project's goals, what happened to these files before, \
+             and what earlier tasks \
              learned.\n\n"
         );
     }
     text += told.lead.unwrap_or_default();
     let manifest = task.manifest();
     if !manifest.is_empty() {
-        text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out of the work. ";
+        text += "## FILE MANIFEST\nChange only these files. Regatta leaves every other change out \
+            of the work. ";
         text += if told.tools.is_empty() {
             "If another file needs a change, name it under `scope_escapes` in your result.\n"
         } else {
@@ -190,7 +218,8 @@ fn assemble_prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Pro
     }
     let changed: Vec<&String> = attempt.gates.iter().flat_map(|it| &it.files).collect();
     if !changed.is_empty() {
-        text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. Read them again: the task may describe an \
+        text += "## CHANGED BEFORE YOU\nThe previous wave changed these files of your manifest. \
+                 Read them again: the task may describe an \
                  older state.\n";
         for file in changed.iter().take(MAX_FILES_NAMED) {
             text += &format!("- {file}\n");
@@ -200,10 +229,14 @@ fn assemble_prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Pro
         }
         text += "\n";
     }
-    let contract = if task.duty.is_none() { describe_validation(task, project) } else { vec![] };
+    let contract = if task.duty.is_none() {
+        describe_validation(task, project)
+    } else {
+        vec![]
+    };
     if !contract.is_empty() {
-        text +=
-            "## VALIDATION\nRegatta accepts your work if all of this holds. It runs these checks when you are done.\n";
+        text += "## VALIDATION\nRegatta accepts your work if all of this holds. It runs these \
+            checks when you are done.\n";
         for line in contract {
             text += &format!("- {line}\n");
         }
@@ -242,7 +275,8 @@ fn assemble_prompt(task: &Task, project: &Project, attempt: &Attempt, told: &Pro
     }
     if told.fixup.is_some() {
         text += &format!(
-            "## THE ORIGINAL TASK\nThis is done. Read it to see what the work is for; do not do it again.\n\n{}\n\n{order}",
+            "## THE ORIGINAL TASK\nThis is done. Read it to see what the work is for; do not do \
+            it again.\n\n{}\n\n{order}",
             prompt_subject(task)
         );
     }
@@ -259,7 +293,8 @@ fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&s
     let mut text = String::new();
     match (&attempt.resumes, &task.reason) {
         (Some(resume), reason) => {
-            text += "## UNFINISHED WORK\nThis task was begun before, and what was done so far is in your working directory: \
+            text += "## UNFINISHED WORK\nThis task was begun before, and what was done so far is \
+                in your working directory: \
                 look at `git status` and `git diff` first, then go on from there.\n";
             if let Some(reason) = reason {
                 text += &format!("Why it is not done: {reason}\n");
@@ -269,7 +304,9 @@ fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&s
             }
             text += "\n";
         }
-        (None, Some(reason)) => text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n"),
+        (None, Some(reason)) => {
+            text += &format!("## THE LAST ATTEMPT\nIt did not pass: {reason}\n\n")
+        }
         (None, None) => {}
     }
     if let Some(evidence) = evidence {
@@ -280,19 +317,34 @@ fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&s
 
 /// Lists the edits of earlier attempts that are not part of the work.
 fn describe_left_out_edits(task: &Task) -> String {
-    let escapes = task.escapes.iter().filter(|escape| escape.source == EscapeSource::Diff);
-    let mut files: Vec<&str> = escapes.flat_map(|escape| escape.suggested_files.iter().map(String::as_str)).collect();
+    let escapes = task
+        .escapes
+        .iter()
+        .filter(|escape| escape.source == EscapeSource::Diff);
+    let mut files: Vec<&str> = escapes
+        .flat_map(|escape| escape.suggested_files.iter().map(String::as_str))
+        .collect();
     files.sort_unstable();
     files.dedup();
     if files.is_empty() {
         return String::new();
     }
-    let shown = files.iter().take(MAX_LEFT_OUT_FILES).map(|file| format!("- {file}\n")).collect::<String>();
+    let shown = files
+        .iter()
+        .take(MAX_LEFT_OUT_FILES)
+        .map(|file| format!("- {file}\n"))
+        .collect::<String>();
     let more = files.len().saturating_sub(MAX_LEFT_OUT_FILES);
-    let more = if more > 0 { format!("- and {more} more\n") } else { String::new() };
+    let more = if more > 0 {
+        format!("- and {more} more\n")
+    } else {
+        String::new()
+    };
     format!(
-        "## LEFT OUT\nAn earlier attempt changed these files, which are outside your file manifest. Those edits are no part \
-         of the work: they were left out of it, the checks run without them, and they are kept apart for a person.\n\
+        "## LEFT OUT\nAn earlier attempt changed these files, which are outside your file \
+         manifest. Those edits are no part \
+         of the work: they were left out of it, the checks run without them, and they are kept \
+         apart for a person.\n\
          {shown}{more}If the work needs them, report it as a scope escape.\n\n"
     )
 }
@@ -303,7 +355,10 @@ fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
         .iter()
         .map(|it| match (it.rule.action, &it.rule.pattern) {
             (RuleAction::Block, Some(pattern)) => {
-                format!("{} A line with {pattern:?} keeps the work from landing.", it.sentence())
+                format!(
+                    "{} A line with {pattern:?} keeps the work from landing.",
+                    it.sentence()
+                )
             }
             (_, Some(pattern)) => format!("{} It looks for {pattern:?}.", it.sentence()),
             _ => it.sentence(),
@@ -313,23 +368,32 @@ fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
 
 /// Returns the section about the working directory and the end of the attempt.
 fn work_rules(task: &Task, attempt: &Attempt, told: &PromptParts<'_>) -> String {
-    let place = told.workspace.map_or(String::new(), |path| format!(", {},", path.display()));
+    let place = told
+        .workspace
+        .map_or(String::new(), |path| format!(", {},", path.display()));
     let own_copy = format!(
-        "- Your working directory{place} is your own copy of the repository. Work only there. You may commit, but need not: \
+        "- Your working directory{place} is your own copy of the repository. Work only there. You \
+         may commit, but need not: \
          Regatta takes the files as they are on disk.\n"
     );
-    let is_work = task.duty.is_none() && (task.expects == Expects::Changes || !task.manifest().is_empty());
+    let is_work =
+        task.duty.is_none() && (task.expects == Expects::Changes || !task.manifest().is_empty());
     let work = if attempt.no_workspace {
         "- You have no copy of the repository. Answer from what is said here.\n".to_owned()
     } else if is_work {
         own_copy
             + "- Do not merge, push or switch branches. Regatta lands your work.\n\
-               - Look for existing functions and types before you write new ones, and use their signatures as they are.\n"
+               - Look for existing functions and types before you write new ones, and use their \
+               signatures as they are.\n"
     } else if task.is_conversation() {
         own_copy
-            + "- Do not merge, push or switch branches. Regatta keeps your changes on a branch of the conversation.\n"
+            + "- Do not merge, push or switch branches. Regatta keeps your changes on a branch of \
+                the conversation.\n"
     } else {
-        format!("- Your working directory{place} is a copy of the repository to read. Change nothing in it.\n")
+        format!(
+            "- Your working directory{place} is a copy of the repository to read. Change nothing \
+            in it.\n"
+        )
     };
     format!("## RULES\n{work}{}", told.ending)
 }
@@ -337,10 +401,20 @@ fn work_rules(task: &Task, attempt: &Attempt, told: &PromptParts<'_>) -> String 
 /// Describes the task's contract, in the order in which it is checked.
 fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
     let it = &task.validation;
-    let exist = it.files_exist.iter().map(|file| format!("the file {file} exists"));
-    let content = it.content_check.iter().map(|check| format!("{} contains {:?}", check.file, check.pattern));
-    let commands =
-        it.lint.iter().chain(&it.tests).chain(&project.validation).map(|command| format!("`{command}` exits with 0"));
+    let exist = it
+        .files_exist
+        .iter()
+        .map(|file| format!("the file {file} exists"));
+    let content = it
+        .content_check
+        .iter()
+        .map(|check| format!("{} contains {:?}", check.file, check.pattern));
+    let commands = it
+        .lint
+        .iter()
+        .chain(&it.tests)
+        .chain(&project.validation)
+        .map(|command| format!("`{command}` exits with 0"));
     exist.chain(content).chain(commands).collect()
 }
 
@@ -354,5 +428,8 @@ pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",
         (_, IssueType::Feature | IssueType::Bug | IssueType::Task | IssueType::Ci) => "high",
     };
-    task.effort.clone().or_else(|| profile.effort.clone()).or_else(|| Some(usual.to_owned()))
+    task.effort
+        .clone()
+        .or_else(|| profile.effort.clone())
+        .or_else(|| Some(usual.to_owned()))
 }

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 
-use regatta_core::task::{TaskDuty, Expects, Task};
+use regatta_core::task::{Expects, Task, TaskDuty};
 
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
@@ -24,20 +24,31 @@ pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool)
     let detail = match (&task.duty, task.expects) {
         // A lead's section states how its mission ends.
         (Some(TaskDuty::Lead), _) => {
-            return if has_tools { String::new() } else { "- To end your turn, exit with code 0.\n".to_owned() };
+            return if has_tools {
+                String::new()
+            } else {
+                "- To end your turn, exit with code 0.\n".to_owned()
+            };
         }
         (Some(TaskDuty::Plan { .. }), _) => "the plan",
-        (Some(TaskDuty::Answer { .. } | TaskDuty::Converse { .. } | TaskDuty::Triage { .. }), _) => "your answer",
+        (
+            Some(TaskDuty::Answer { .. } | TaskDuty::Converse { .. } | TaskDuty::Triage { .. }),
+            _,
+        ) => "your answer",
         (None, Expects::Report) => "your whole report",
         (None, Expects::Changes) => "what you did, in a few sentences",
     };
     let is_change = task.duty.is_none() && task.expects == Expects::Changes;
     if has_tools {
-        let mut text = format!("- When you are done, call `finish`, then end your turn. Its `detail` is {detail}.");
+        let mut text = format!(
+            "- When you are done, call `finish`, then end your turn. Its `detail` is {detail}."
+        );
         if is_change {
-            text += " Set `not_needed` if nothing has to be changed. Put facts that help later tasks into `learnings`.";
+            text += " Set `not_needed` if nothing has to be changed. Put facts that help later \
+                tasks into `learnings`.";
         }
-        text += "\n- If a person must decide something, call `ask`. If the task cannot be done, call `give_up`.\n";
+        text += "\n- If a person must decide something, call `ask`. If the task cannot be done, \
+            call `give_up`.\n";
         return text;
     }
     let format = match (is_change, is_schema_shared) {
@@ -46,10 +57,12 @@ pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool)
         (false, _) => ANSWER_FORMAT,
     };
     format!(
-        "- When you are done, write a JSON object to the file that the environment variable REGATTA_RESULT names, and exit \
+        "- When you are done, write a JSON object to the file that the environment variable \
+         REGATTA_RESULT names, and exit \
          with code 0: {format}\n\
          - `detail` is {detail}.\n\
-         - `status` is \"done\"; or \"not_needed\" if nothing has to be changed; \"blocked\" if you need a person; \"failed\" if \
+         - `status` is \"done\"; or \"not_needed\" if nothing has to be changed; \"blocked\" if \
+         you need a person; \"failed\" if \
          the task cannot be done.\n"
     )
 }
@@ -58,7 +71,8 @@ pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool)
 const ANSWER_FORMAT: &str = "{\"status\": \"done\", \"detail\": \"…\"}";
 
 /// The format of a result, as a prompt shows it.
-pub(super) const RESULT_FORMAT: &str = "{\"type\": \"completion\", \"issue_id\": \"…\", \"status\": \"done\", \
+pub(super) const RESULT_FORMAT: &str = "{\"type\": \"completion\", \"issue_id\": \"…\", \
+    \"status\": \"done\", \
     \"detail\": \"…\", \"artifacts\": [], \"learnings\": [\"a fact that helps later tasks\"], \
     \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}";
 
@@ -100,7 +114,11 @@ const SCHEMA: &str = r#"{
 pub(super) fn should_share_schema(engine: &Engine, scene: &AttemptContext) -> bool {
     let board = engine.board();
     scene.task.mission.is_some_and(|mission| {
-        board.open_tasks_of(mission).take(MIN_WORKERS_FOR_SCHEMA).count() == MIN_WORKERS_FOR_SCHEMA
+        board
+            .open_tasks_of(mission)
+            .take(MIN_WORKERS_FOR_SCHEMA)
+            .count()
+            == MIN_WORKERS_FOR_SCHEMA
     })
 }
 
@@ -120,12 +138,22 @@ mod tests {
         let schema: serde_json::Value = serde_json::from_str(SCHEMA).unwrap();
         let words: serde_json::Value = serde_json::from_str(RESULT_FORMAT).unwrap();
         let named = |it: &str| schema["properties"].get(it).is_some();
-        assert!(words.as_object().unwrap().keys().all(|it| named(it)), "{words}");
+        assert!(
+            words.as_object().unwrap().keys().all(|it| named(it)),
+            "{words}"
+        );
         assert!(SCHEMA_REFERENCE.contains(SCHEMA_PATH));
         let read = worker_result::parse_result(RESULT_FORMAT.as_bytes()).unwrap();
         assert_eq!((read.findings.len(), read.result.learnings.len()), (1, 1));
         for status in schema["properties"]["status"]["enum"].as_array().unwrap() {
-            assert!(worker_result::parse_result(serde_json::json!({ "status": status }).to_string().as_bytes()).is_ok());
+            assert!(
+                worker_result::parse_result(
+                    serde_json::json!({ "status": status })
+                        .to_string()
+                        .as_bytes()
+                )
+                .is_ok()
+            );
         }
     }
 }

@@ -11,22 +11,37 @@ use regatta_core::effect::EffectKey;
 use regatta_core::ids::AttemptId;
 use regatta_core::task::TaskDuty;
 
-use crate::session_sink::{self, LocalSink};
-use crate::ports::agents::{ProgramLaunch, McpServer, ProcessState, StartOutcome};
+use crate::ports::agents::{McpServer, ProcessState, ProgramLaunch, StartOutcome};
 use crate::ports::site::{Site, SiteError};
+use crate::session_sink::{self, LocalSink};
 use crate::{Engine, brief};
 
 use super::isolation::CheckoutMarks;
 use super::workspaces::{make_ready, remove_workspace};
-use super::{RETRY_DELAY, POLL_INTERVAL, AttemptContext, block_on_until, validate_attempt, wait_out_shutdown, report_effect, attempt_context};
+use super::{
+    AttemptContext, POLL_INTERVAL, RETRY_DELAY, attempt_context, block_on_until, report_effect,
+    validate_attempt, wait_out_shutdown,
+};
 
 /// Performs `Effect::RunAttempt`: runs the attempt's program to its end and reports the end.
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = attempt_context(engine, id) else { return };
-    let Some(scene) = found else { return report_effect(engine, key, Command::ReportPerformed) };
+    let Ok(found) = attempt_context(engine, id) else {
+        return;
+    };
+    let Some(scene) = found else {
+        return report_effect(engine, key, Command::ReportPerformed);
+    };
     let token = scene.attempt.token;
     if let Some(how) = run_program(engine, &scene) {
-        report_effect(engine, key, Command::ReportExited { attempt: id, token, exit: how });
+        report_effect(
+            engine,
+            key,
+            Command::ReportExited {
+                attempt: id,
+                token,
+                exit: how,
+            },
+        );
     }
 }
 
@@ -65,11 +80,21 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
                 let look = started.sandbox.is_none() && scene.attempt.runner.is_none();
                 before = look.then(|| CheckoutMarks::read(engine, scene)).flatten();
                 let StartOutcome { sandbox, warnings } = started;
-                let command = Command::ReportLaunched { attempt: id, token: scene.attempt.token, sandbox, warnings };
+                let command = Command::ReportLaunched {
+                    attempt: id,
+                    token: scene.attempt.token,
+                    sandbox,
+                    warnings,
+                };
                 // Refused when the attempt has been stopped in the meantime. If the store fails,
                 // the start is only not shown.
-                if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-                    tracing::debug!(attempt = %id, "could not record the start of the attempt: {failure}");
+                if let Err(failure) = engine.submit(Request {
+                    by: Actor::Regatta,
+                    key: None,
+                    command,
+                }) {
+                    tracing::debug!(attempt = %id, "could not record the start of the attempt: \
+                        {failure}");
                 }
             }
             Err(error) => return give_up_attempt(engine, scene, error),
@@ -82,7 +107,12 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
         }
     }
     let workspace = site.working_dir(&scene.spec()).unwrap_or_default();
-    let desk = LocalSink::new(engine, &scene.attempt, workspace, brief::attempt_prompt(engine, scene, false));
+    let desk = LocalSink::new(
+        engine,
+        &scene.attempt,
+        workspace,
+        brief::attempt_prompt(engine, scene, false),
+    );
     match site.attend(id, &desk) {
         Ok(None) => None, // its program goes on; the next start re-attaches to it
         Ok(Some(verdict)) => {
@@ -91,11 +121,16 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
             }
             desk.record_final_usage(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
-                tracing::warn!(attempt = %id, "could not read the output of the attempt's program: {error}");
+                tracing::warn!(attempt = %id, "could not read the output of the attempt's \
+                    program: {error}");
                 String::new() // the output is only an addition to the reason
             });
             let tail = regatta_core::failure::summary(&tail);
-            Some(session_sink::program_exit(verdict, validate_attempt::worker_detail(engine, scene), &tail))
+            Some(session_sink::program_exit(
+                verdict,
+                validate_attempt::worker_detail(engine, scene),
+                &tail,
+            ))
         }
         Err(error) => give_up_attempt(engine, scene, error.to_string().into()),
     }
@@ -103,9 +138,14 @@ fn run_program(engine: &Engine, scene: &AttemptContext) -> Option<ProgramExit> {
 
 /// Gives up an attempt whose program could not be started or watched, as soon as nothing of it can
 /// be running, because the next attempt gets its files. Returns `None` when the engine stops first.
-fn give_up_attempt(engine: &Engine, scene: &AttemptContext, SiteError { reason, fault }: SiteError) -> Option<ProgramExit> {
+fn give_up_attempt(
+    engine: &Engine,
+    scene: &AttemptContext,
+    SiteError { reason, fault }: SiteError,
+) -> Option<ProgramExit> {
     let id = scene.attempt.id;
-    end_program_and_commands(engine, &*engine.site_of(scene), id).then_some(ProgramExit::NotRun { reason, fault })
+    end_program_and_commands(engine, &*engine.site_of(scene), id)
+        .then_some(ProgramExit::NotRun { reason, fault })
 }
 
 /// Ends the program of an attempt and its commands, and returns when they are gone; only then is
@@ -116,7 +156,8 @@ pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: Att
         if has_ended(engine, id) {
             break; // its runner was given up in the meantime
         }
-        tracing::error!(attempt = %id, "could not end the attempt's program or one of its commands: {error}");
+        tracing::error!(attempt = %id, "could not end the attempt's program or one of its \
+            commands: {error}");
         let again = Instant::now() + RETRY_DELAY;
         while Instant::now() < again {
             if engine.is_stopping() {
@@ -130,18 +171,38 @@ pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: Att
 
 /// Makes the workspace ready and starts the attempt's program in it.
 fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteError> {
-    let AttemptContext { attempt, task, repo, .. } = scene;
+    let AttemptContext {
+        attempt,
+        task,
+        repo,
+        ..
+    } = scene;
     let board = engine.board();
-    if let Some(agent) = board.agents.get(&attempt.agent).filter(|_| attempt.runner.is_none()) {
-        let problems = engine.shared.agents.launch_problems(&agent.runtime, &agent.profile);
+    if let Some(agent) = board
+        .agents
+        .get(&attempt.agent)
+        .filter(|_| attempt.runner.is_none())
+    {
+        let problems = engine
+            .shared
+            .agents
+            .launch_problems(&agent.runtime, &agent.profile);
         if !problems.is_empty() {
-            let words: Vec<String> =
-                problems.iter().map(|(_, error)| format!("{} {}", error.message, error.hint)).collect();
-            return Err(SiteError { reason: words.join(" "), fault: Some(SetupFault::Agent) });
+            let words: Vec<String> = problems
+                .iter()
+                .map(|(_, error)| format!("{} {}", error.message, error.hint))
+                .collect();
+            return Err(SiteError {
+                reason: words.join(" "),
+                fault: Some(SetupFault::Agent),
+            });
         }
     }
     let (workspace, ports) = make_ready(engine, scene)?;
-    let agent = board.agents.get(&attempt.agent).ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
+    let agent = board
+        .agents
+        .get(&attempt.agent)
+        .ok_or_else(|| format!("the agent {} is gone", attempt.agent))?;
     let mut env = engine.shared.settings.attempt_env.clone();
     env.extend(
         [
@@ -161,7 +222,10 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
     env.extend(tools.map(|it| ("REGATTA_SERVER".to_owned(), it.url.clone())));
     let launch = ProgramLaunch {
         attempt: attempt.id,
-        agent: agent.derived_from.clone().unwrap_or_else(|| attempt.agent.clone()),
+        agent: agent
+            .derived_from
+            .clone()
+            .unwrap_or_else(|| attempt.agent.clone()),
         runtime: agent.runtime.clone(),
         profile: Profile {
             effort: brief::effort(task, &agent.profile),
@@ -169,9 +233,15 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
             ..agent.profile.clone()
         },
         resume: attempt.resumed_session().map(str::to_owned),
-        mcp: tools
-            .map(|it| McpServer { url: format!("{}/mcp", it.url), token: (it.mint_attempt_token)(attempt.id, attempt.token) }),
-        recorded_usage: attempt.resumed_session().and(attempt.resumes.as_ref()).map(|it| it.used).unwrap_or_default(),
+        mcp: tools.map(|it| McpServer {
+            url: format!("{}/mcp", it.url),
+            token: (it.mint_attempt_token)(attempt.id, attempt.token),
+        }),
+        recorded_usage: attempt
+            .resumed_session()
+            .and(attempt.resumes.as_ref())
+            .map(|it| it.used)
+            .unwrap_or_default(),
         workspace: workspace.path,
         objects: workspace.objects,
         hidden: vec![repo.path.clone()],
@@ -179,7 +249,10 @@ fn launch(engine: &Engine, scene: &AttemptContext) -> Result<StartOutcome, SiteE
         script: task.script.clone(),
         env,
     };
-    engine.site_of(scene).start(&launch).map_err(|error| format!("{} {}", error.message, error.hint).into())
+    engine
+        .site_of(scene)
+        .start(&launch)
+        .map_err(|error| format!("{} {}", error.message, error.hint).into())
 }
 
 /// Returns the variables that name an attempt's channel, message and mission, under Regatta's names
@@ -188,7 +261,10 @@ fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)
     let AttemptContext { attempt, task, .. } = scene;
     let mission = attempt.mission.and_then(|it| board.missions.get(&it));
     let lead = mission.and_then(|it| it.lead.as_ref());
-    let channel = lead.map_or_else(|| bus::channel_of(&attempt.project), |it| it.channel.clone());
+    let channel = lead.map_or_else(
+        || bus::channel_of(&attempt.project),
+        |it| it.channel.clone(),
+    );
     let message = match &task.duty {
         Some(TaskDuty::Answer { root, .. }) => Some(*root),
         Some(TaskDuty::Triage { message, .. }) => Some(*message),
@@ -202,19 +278,38 @@ fn name_variables(board: &Board, scene: &AttemptContext) -> Vec<(String, String)
         ("BOTBOX_PROJECT", attempt.project.to_string()),
     ];
     for (ours, theirs, value) in [
-        ("REGATTA_MISSION", "BOTBOX_MISSION", mission.map(|it| it.id.to_string())),
-        ("REGATTA_MESSAGE_ID", "BOTBUS_MESSAGE_ID", message.map(|it| it.to_string())),
+        (
+            "REGATTA_MISSION",
+            "BOTBOX_MISSION",
+            mission.map(|it| it.id.to_string()),
+        ),
+        (
+            "REGATTA_MESSAGE_ID",
+            "BOTBUS_MESSAGE_ID",
+            message.map(|it| it.to_string()),
+        ),
     ] {
-        found.extend(value.into_iter().flat_map(|it| [(ours, it.clone()), (theirs, it)]));
+        found.extend(
+            value
+                .into_iter()
+                .flat_map(|it| [(ours, it.clone()), (theirs, it)]),
+        );
     }
-    found.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    found
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program
 /// starts.
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let Ok(found) = attempt_context(engine, id) else { return };
-    let Some(scene) = found else { return complete_for_ended_attempt(engine, key, id) };
+    let Ok(found) = attempt_context(engine, id) else {
+        return;
+    };
+    let Some(scene) = found else {
+        return complete_for_ended_attempt(engine, key, id);
+    };
     let made = loop {
         match make_ready(engine, &scene) {
             Err(_) if !engine.can_start() && !engine.is_ending(id) => {}
@@ -230,7 +325,15 @@ pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
         Err(_) if has_ended(engine, id) => complete_for_ended_attempt(engine, key, id),
         Err(SiteError { reason, fault }) => {
             let how = ProgramExit::NotRun { reason, fault };
-            report_effect(engine, key, Command::ReportExited { attempt: id, token: scene.attempt.token, exit: how });
+            report_effect(
+                engine,
+                key,
+                Command::ReportExited {
+                    attempt: id,
+                    token: scene.attempt.token,
+                    exit: how,
+                },
+            );
         }
     }
 }
@@ -246,15 +349,23 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         Ok(found) => found.map_or(id, |it| it.workspace()),
         // The effect stays in the outbox for the next start.
         Err(error) => {
-            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is kept: {error}");
+            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is \
+                kept: {error}");
         }
     };
-    if engine.board().attempts.values().any(|it| it.workspace() == of) {
+    if engine
+        .board()
+        .attempts
+        .values()
+        .any(|it| it.workspace() == of)
+    {
         return report_effect(engine, key, Command::ReportPerformed); // another attempt works in it
     }
     match remove_workspace(engine, of) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),
-        Err(reason) => tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}"),
+        Err(reason) => {
+            tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}")
+        }
     }
 }
 
@@ -267,16 +378,26 @@ fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     site.refresh_input(id);
     let mut board = engine.watch_board();
     let deadline = Instant::now() + GRACE_BEFORE_SIGNAL.min(engine.stop_grace());
-    while board.borrow_and_update().attempts.contains_key(&id) && Instant::now() < deadline && !engine.is_stopping() {
+    while board.borrow_and_update().attempts.contains_key(&id)
+        && Instant::now() < deadline
+        && !engine.is_stopping()
+    {
         let _changed = block_on_until(board.changed(), deadline);
     }
 }
 
 /// Performs `Effect::StopAttempt`: ends the program of an attempt and its commands.
 pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
-    let runner = engine.board().attempts.get(&id).and_then(|it| it.runner.clone());
+    let runner = engine
+        .board()
+        .attempts
+        .get(&id)
+        .and_then(|it| it.runner.clone());
     let site = engine.site_of_runner(runner.as_ref());
-    let polite = engine.board().attempts.get(&id).is_some_and(|it| it.accepts_follow_ups && it.stopping != Some(AttemptCause::OverBudget));
+    let polite =
+        engine.board().attempts.get(&id).is_some_and(|it| {
+            it.accepts_follow_ups && it.stopping != Some(AttemptCause::OverBudget)
+        });
     if polite {
         ask_to_end(engine, &*site, id);
     }

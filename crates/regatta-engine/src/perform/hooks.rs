@@ -8,10 +8,10 @@ use std::time::Duration;
 use regatta_core::agent::SandboxLevel;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
-use regatta_core::hook::{FiringCause, FiringEnd, Firing};
+use regatta_core::hook::{Firing, FiringCause, FiringEnd};
 use regatta_core::ids::FiringId;
 
-use crate::ports::agents::{AgentError, CheckCommand, CheckResult, Exit, CommandSandbox};
+use crate::ports::agents::{AgentError, CheckCommand, CheckResult, CommandSandbox, Exit};
 use crate::running_commands::CommandOwner;
 use crate::{Engine, failpoint};
 
@@ -32,20 +32,34 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
         once_name: Some(format!("hook-{key}")),
         sandbox: match (firing.sandbox, &firing.project) {
             (SandboxLevel::Off, _) | (_, None) => None,
-            (level, Some(project)) => {
-                Some(CommandSandbox { project: project.clone(), level: Some(level), objects: None, hidden: vec![] })
-            }
+            (level, Some(project)) => Some(CommandSandbox {
+                project: project.clone(),
+                level: Some(level),
+                objects: None,
+                hidden: vec![],
+            }),
         },
     };
     // The command is entered in the list of running commands before the engine checks whether it
     // may begin. A shutdown first forbids new commands and then counts the running ones, so it
     // misses none.
-    let what = format!("command `{}` of the hook {}", firing.argv.join(" "), firing.hook);
-    let entry = engine.shared.commands.register(CommandOwner::Firing(id), &what);
+    let what = format!(
+        "command `{}` of the hook {}",
+        firing.argv.join(" "),
+        firing.hook
+    );
+    let entry = engine
+        .shared
+        .commands
+        .register(CommandOwner::Firing(id), &what);
     let wanted = || engine.can_start() && entry.is_wanted();
     // The shim reports a missing directory too, but only with the name of a system call.
     let result = if check.dir.is_dir() {
-        engine.shared.agents.run_check_while(&check, &wanted).transpose()
+        engine
+            .shared
+            .agents
+            .run_check_while(&check, &wanted)
+            .transpose()
     } else {
         Some(Err(missing_dir_error(&check.dir)))
     };
@@ -55,7 +69,16 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     failpoint::hit("hook.ran");
     let (ended, output, shut_in) = firing_end(result);
     let output = (engine.shared.settings.redactor.0)(&output);
-    report_effect(engine, key, Command::ReportHook { firing: id, ended, output, sandbox_description: shut_in });
+    report_effect(
+        engine,
+        key,
+        Command::ReportHook {
+            firing: id,
+            ended,
+            output,
+            sandbox_description: shut_in,
+        },
+    );
     failpoint::hit("hook.recorded");
 }
 
@@ -78,13 +101,19 @@ fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Op
             };
             (ended, it.output, it.sandbox)
         }
-        Err(error) => (FiringEnd::NotRun(format!("{}; {}", error.message, error.hint)), String::new(), None),
+        Err(error) => (
+            FiringEnd::NotRun(format!("{}; {}", error.message, error.hint)),
+            String::new(),
+            None,
+        ),
     }
 }
 
 /// Builds a shell line of exactly these arguments, each in quotes.
 fn shell_line(argv: &[String]) -> String {
-    let words = argv.iter().map(|it| format!("'{}'", it.replace('\'', r"'\''")));
+    let words = argv
+        .iter()
+        .map(|it| format!("'{}'", it.replace('\'', r"'\''")));
     format!("exec {}", words.collect::<Vec<_>>().join(" "))
 }
 
@@ -98,10 +127,17 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
         ("REGATTA_AGENT", firing.agent.to_string()),
     ];
     if let Some(project) = &firing.project {
-        env.extend([("REGATTA_PROJECT", project.to_string()), ("BOTBOX_PROJECT", project.to_string())]);
+        env.extend([
+            ("REGATTA_PROJECT", project.to_string()),
+            ("BOTBOX_PROJECT", project.to_string()),
+        ]);
     }
     match &firing.cause {
-        FiringCause::Message { message, channel, sender } => env.extend([
+        FiringCause::Message {
+            message,
+            channel,
+            sender,
+        } => env.extend([
             ("REGATTA_CHANNEL", channel.to_string()),
             ("REGATTA_MESSAGE_ID", message.to_string()),
             ("REGATTA_SENDER", sender.to_string()),
@@ -110,22 +146,33 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
             ("BOTBUS_AGENT", sender.to_string()),
         ]),
         FiringCause::Event { kind, subject } => {
-            env.extend([("REGATTA_EVENT", kind.clone()), ("REGATTA_SUBJECT", subject.clone())]);
+            env.extend([
+                ("REGATTA_EVENT", kind.clone()),
+                ("REGATTA_SUBJECT", subject.clone()),
+            ]);
         }
         FiringCause::Free { uri } => env.push(("REGATTA_FREE", uri.to_string())),
     }
     if let Some(held) = firing.claim {
-        env.extend([("REGATTA_CLAIM", held.claim.to_string()), ("REGATTA_CLAIM_TOKEN", held.token.to_string())]);
+        env.extend([
+            ("REGATTA_CLAIM", held.claim.to_string()),
+            ("REGATTA_CLAIM_TOKEN", held.token.to_string()),
+        ]);
     }
     // With a token of its own the command is known as this firing, and so is its depth in a chain
     // of hooks.
     if let Some(tools) = &engine.shared.settings.tool_server {
         env.extend([
             ("REGATTA_SERVER", tools.url.clone()),
-            ("REGATTA_TOKEN", (tools.mint_firing_token)(firing.id, firing.token)),
+            (
+                "REGATTA_TOKEN",
+                (tools.mint_firing_token)(firing.id, firing.token),
+            ),
         ]);
     }
-    env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    env.into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 #[cfg(test)]
@@ -136,6 +183,9 @@ mod tests {
     #[test]
     fn s7_each_argument_stays_one_quoted_argument() {
         let words = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);
-        assert_eq!(shell_line(&words), r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'");
+        assert_eq!(
+            shell_line(&words),
+            r"exec 'a b' 'it'\''s' '$HOME; `x`' '' '-n'"
+        );
     }
 }

@@ -25,24 +25,39 @@ const TRUNK_MOVE_TIMEOUT: Duration = Duration::from_secs(10);
 impl CheckoutMarks {
     /// Reads the marks before a program starts that no sandbox restricts.
     pub(super) fn read(engine: &Engine, scene: &AttemptContext) -> Option<CheckoutMarks> {
-        engine.shared.git.checkout_marks(&scene.repo).ok().map(CheckoutMarks)
+        engine
+            .shared
+            .git
+            .checkout_marks(&scene.repo)
+            .ok()
+            .map(CheckoutMarks)
     }
 
     /// Reports the paths of the checkout that were written since.
     pub(super) fn report_changes(&self, engine: &Engine, scene: &AttemptContext) {
         let looked = |known: &[(String, String)]| {
             let now = engine.shared.git.checkout_marks(&scene.repo).ok()?;
-            Some(now.into_iter().filter(|it| !known.contains(it)).collect::<Vec<_>>())
+            Some(
+                now.into_iter()
+                    .filter(|it| !known.contains(it))
+                    .collect::<Vec<_>>(),
+            )
         };
-        let Some(found) = looked(&self.0).filter(|it| !it.is_empty()) else { return };
+        let Some(found) = looked(&self.0).filter(|it| !it.is_empty()) else {
+            return;
+        };
         // A landing also writes to the checkout for a moment. A path that is still different when
         // no landing moves the trunk was written by somebody else.
         if !wait_for_trunk_move(engine, &scene.attempt.project) {
             return;
         }
         let Some(still) = looked(&self.0) else { return };
-        let paths: Vec<String> =
-            still.into_iter().filter(|it| found.contains(it)).map(|it| it.0).take(MAX_PATHS).collect();
+        let paths: Vec<String> = still
+            .into_iter()
+            .filter(|it| found.contains(it))
+            .map(|it| it.0)
+            .take(MAX_PATHS)
+            .collect();
         if !paths.is_empty() {
             report_breach(engine, scene, IsolationBreach::Checkout { paths });
         }
@@ -54,7 +69,10 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
     let mut board = engine.watch_board();
     let deadline = Instant::now() + TRUNK_MOVE_TIMEOUT;
     loop {
-        let moves = board.borrow_and_update().queue_of(project).any(|it| matches!(it.state, LandingState::Moving { .. }));
+        let moves = board
+            .borrow_and_update()
+            .queue_of(project)
+            .any(|it| matches!(it.state, LandingState::Moving { .. }));
         if !moves {
             return true;
         }
@@ -67,11 +85,21 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
 
 /// Reports a breach of isolation. A repeated report changes nothing.
 pub(super) fn report_breach(engine: &Engine, scene: &AttemptContext, sign: IsolationBreach) {
-    tracing::warn!(attempt = %scene.attempt.id, "the attempt may have written outside its workspace: {sign:?}");
-    let command = Command::ReportIsolationBreach { attempt: scene.attempt.id, token: scene.attempt.token, sign };
+    tracing::warn!(attempt = %scene.attempt.id, "the attempt may have written outside its \
+        workspace: {sign:?}");
+    let command = Command::ReportIsolationBreach {
+        attempt: scene.attempt.id,
+        token: scene.attempt.token,
+        sign,
+    };
     // The board refuses the report when the attempt has ended in the meantime, and then nobody
     // relies on its isolation any longer.
-    if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-        tracing::debug!(attempt = %scene.attempt.id, "could not record the breach of isolation: {failure}");
+    if let Err(failure) = engine.submit(Request {
+        by: Actor::Regatta,
+        key: None,
+        command,
+    }) {
+        tracing::debug!(attempt = %scene.attempt.id, "could not record the breach of isolation: \
+            {failure}");
     }
 }

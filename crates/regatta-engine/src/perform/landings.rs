@@ -4,14 +4,14 @@
 //! The order of the queue and the composition of trials are decided in `regatta_core::landing`.
 
 mod after_landing; // after-landing commands and releases
+mod cancel; // cancels a trial that no longer counts
 mod checkout; // watches the checkout's files that block a landing
-mod remote_sync; // brings remote commits in
 mod ownership; // resolves conflicts by the owner of the file
 mod push; // pushes the trunk and branches
 mod release; // runs one release at a time
+mod remote_sync; // brings remote commits in
 mod trunk_check; // compares the trunk with the board
 mod validate; // runs the checks on a merged tree
-mod cancel; // cancels a trial that no longer counts
 mod wave_commit; // one commit for the landings of a wave
 
 use std::sync::Arc;
@@ -20,26 +20,31 @@ use regatta_core::board::Board;
 use regatta_core::command::Command;
 use regatta_core::effect::EffectKey;
 use regatta_core::ids::{CommitId, LandingId};
-use regatta_core::landing::{self, CarriedLanding, Landing, MoveOutcome, NothingNew, LandingState, TrialOutcome, guard, wave_commit as core_wave_commit};
-use regatta_core::project::{Project, QueueMode, CommitStyle, VerifyMode};
+use regatta_core::landing::{
+    self, CarriedLanding, Landing, LandingState, MoveOutcome, NothingNew, TrialOutcome, guard,
+    wave_commit as core_wave_commit,
+};
+use regatta_core::project::{CommitStyle, Project, QueueMode, VerifyMode};
 use regatta_core::task::{Conflict, Task};
 
 use crate::Engine;
-use crate::validation::FailedCheck;
 use crate::failpoint;
-use crate::ports::git::{Authorship, GitError, TrunkMoveResult, ProjectRepo, TrialMerge, TrunkPermit};
+use crate::ports::git::{
+    Authorship, GitError, ProjectRepo, TrialMerge, TrunkMoveResult, TrunkPermit,
+};
+use crate::validation::FailedCheck;
 
 use super::{authorship, report_effect};
 pub(super) use after_landing::{LandedTask, after_landing};
+use cancel::TrialWatch;
 use checkout::WatchedFiles;
 pub(crate) use ownership::landed_since;
 pub(crate) use push::LatestPushes;
 pub(super) use push::{push_branch, push_trunk};
 pub(crate) use release::Releases;
-pub(crate) use trunk_check::{compare_project_trunk, compare_all_trunks, compare_trunk_with};
+pub(crate) use trunk_check::{compare_all_trunks, compare_project_trunk, compare_trunk_with};
 pub(super) use validate::StagedCommit;
 pub(crate) use validate::ValidationSlots;
-use cancel::TrialWatch;
 
 /// One landing of a trial.
 struct TrialMember {
@@ -61,20 +66,38 @@ impl TrialBatch {
     /// tree is not validated.
     fn validated_landing_for(&self, id: LandingId) -> Option<LandingId> {
         let landing = self.members.last().map(|last| &last.landing)?;
-        let LandingState::Trying { unverified, .. } = &landing.state else { return None };
+        let LandingState::Trying { unverified, .. } = &landing.state else {
+            return None;
+        };
         if !unverified.contains(&id) {
             return None;
         }
-        let after = self.members.iter().map(|member| member.landing.id).skip_while(|it| *it != id);
-        Some(after.into_iter().find(|it| !unverified.contains(it)).unwrap_or(landing.id))
+        let after = self
+            .members
+            .iter()
+            .map(|member| member.landing.id)
+            .skip_while(|it| *it != id);
+        Some(
+            after
+                .into_iter()
+                .find(|it| !unverified.contains(it))
+                .unwrap_or(landing.id),
+        )
     }
 }
 
 /// Returns the commit of the trunk that names a landing. Such a commit moved the trunk without
 /// being recorded.
-fn find_landed_commit(engine: &Engine, train: &TrialBatch, id: LandingId) -> Result<Option<CommitId>, TrialOutcome> {
+fn find_landed_commit(
+    engine: &Engine,
+    train: &TrialBatch,
+    id: LandingId,
+) -> Result<Option<CommitId>, TrialOutcome> {
     let found = engine.shared.git.find_landing(&train.repo, id);
-    found.map_err(|error| TrialOutcome::Held { landing: Some(id), reason: error.to_string() })
+    found.map_err(|error| TrialOutcome::Held {
+        landing: Some(id),
+        reason: error.to_string(),
+    })
 }
 
 /// Returns the trial of a landing, or `None` when one of its landings has left the queue.
@@ -88,9 +111,18 @@ fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
         let task = Task::clone(board.tasks.get(&landing.task)?);
         Some(TrialMember { landing, task })
     };
-    let members = landing.trial_landings().into_iter().map(member).collect::<Option<Vec<_>>>()?;
+    let members = landing
+        .trial_landings()
+        .into_iter()
+        .map(member)
+        .collect::<Option<Vec<_>>>()?;
     let checked = Project::clone(&project);
-    Some(TrialBatch { members, project, project_with_trunk_checks: checked, repo })
+    Some(TrialBatch {
+        members,
+        project,
+        project_with_trunk_checks: checked,
+        repo,
+    })
 }
 
 /// Performs `Effect::TryLanding`: tries a landing with the landings ahead of it, and reports the
@@ -98,26 +130,55 @@ fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     let Some(mut train) = trial_batch_of(engine, id) else {
         // The trial no longer counts. The report lets the landing back into the queue.
-        let found = TrialOutcome::Held { landing: None, reason: "another landing of its trial has left the queue".into() };
-        return report_effect(engine, key, Command::ReportTrial { landing: id, outcome: found });
+        let found = TrialOutcome::Held {
+            landing: None,
+            reason: "another landing of its trial has left the queue".into(),
+        };
+        return report_effect(
+            engine,
+            key,
+            Command::ReportTrial {
+                landing: id,
+                outcome: found,
+            },
+        );
     };
     failpoint::hit("trial.begin");
     let found = run_trial(engine, &mut train).unwrap_or_else(|held| held);
     failpoint::hit("trial.validated");
-    report_effect(engine, key, Command::ReportTrial { landing: id, outcome: found });
+    report_effect(
+        engine,
+        key,
+        Command::ReportTrial {
+            landing: id,
+            outcome: found,
+        },
+    );
     failpoint::hit("trial.recorded");
 }
 
 /// Merges and validates a trial. `Err` is the reason why the result could not be determined.
 fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, TrialOutcome> {
-    if let Some(remote) = train.members.last().and_then(|it| it.landing.submission.merges_remote.clone()) {
+    if let Some(remote) = train
+        .members
+        .last()
+        .and_then(|it| it.landing.submission.merges_remote.clone())
+    {
         return remote_sync::try_remote_sync(engine, train, &remote);
     }
     let git = &engine.shared.git;
-    let held = |at: Option<LandingId>| move |error: GitError| TrialOutcome::Held { landing: at, reason: error.to_string() };
+    let held = |at: Option<LandingId>| {
+        move |error: GitError| TrialOutcome::Held {
+            landing: at,
+            reason: error.to_string(),
+        }
+    };
     let old = git.tip(&train.repo).map_err(held(None))?;
     failpoint::hit("trial.tip");
-    validate::read_trunk_checks(engine, train, &old).map_err(|reason| TrialOutcome::Held { landing: None, reason })?;
+    validate::read_trunk_checks(engine, train, &old).map_err(|reason| TrialOutcome::Held {
+        landing: None,
+        reason,
+    })?;
     let train = &*train;
     let board = engine.board();
     let mut new = old.clone();
@@ -129,17 +190,26 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
         let id = first.landing.id;
         new = open.begin_member(engine, (train, &board), &mut carries, new)?;
         let is_one_commit = open.is_in_wave() || first.landing.is_squashed;
-        let style = if is_one_commit { CommitStyle::Squash } else { train.project.settings.landing.style };
+        let style = if is_one_commit {
+            CommitStyle::Squash
+        } else {
+            train.project.settings.landing.style
+        };
         let wave = core_wave_commit::wave_of(&board, &first.landing);
         let is_alike = |other: &&TrialMember| {
-            core_wave_commit::wave_of(&board, &other.landing) == wave && other.landing.is_squashed == first.landing.is_squashed
+            core_wave_commit::wave_of(&board, &other.landing) == wave
+                && other.landing.is_squashed == first.landing.is_squashed
         };
         let alike = left.iter().take_while(is_alike).count();
         // Merges as many landings at once as possible, because a merge waits for the disk once per
         // call.
-        let trials = merge_members(engine, train, &left[..alike], (&new, style)).map_err(held(Some(id)))?;
+        let trials =
+            merge_members(engine, train, &left[..alike], (&new, style)).map_err(held(Some(id)))?;
         if trials.is_empty() {
-            return Err(TrialOutcome::Held { landing: Some(id), reason: "git merged none of the trial's landings".into() });
+            return Err(TrialOutcome::Held {
+                landing: Some(id),
+                reason: "git merged none of the trial's landings".into(),
+            });
         }
         let (now, later) = left.split_at(trials.len().min(left.len()));
         for (member, mut trial) in now.iter().zip(trials) {
@@ -151,7 +221,10 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
                 && new == old
             {
                 let found = ownership::resolve_by_ownership(engine, train, member, (&new, paths));
-                if let Some(found) = found.map_err(|reason| TrialOutcome::Held { landing: Some(id), reason })? {
+                if let Some(found) = found.map_err(|reason| TrialOutcome::Held {
+                    landing: Some(id),
+                    reason,
+                })? {
                     (trial, dropped, settled) = (found.trial, found.dropped, found.sides);
                 }
             }
@@ -159,33 +232,65 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
                 TrialMerge::Clean(commit) => new = commit,
                 // A landing before it, or the trunk, already contains its changes. It counts as
                 // landed with that one (Q7).
-                TrialMerge::Empty => nothing_new = Some(NothingNew { landed_as: find_landed_commit(engine, train, id)? }),
+                TrialMerge::Empty => {
+                    nothing_new = Some(NothingNew {
+                        landed_as: find_landed_commit(engine, train, id)?,
+                    })
+                }
                 TrialMerge::Conflict(paths) => {
                     // A conflict with a landing that is only in the queue waits its turn, and no
                     // fix-up starts yet.
                     let is_mended = new == old && !member.landing.reverts;
-                    let kinds = if is_mended { conflict_kinds(engine, train, member, &new) } else { vec![] };
-                    return Ok(TrialOutcome::Conflict { landing: id, paths, kinds });
+                    let kinds = if is_mended {
+                        conflict_kinds(engine, train, member, &new)
+                    } else {
+                        vec![]
+                    };
+                    return Ok(TrialOutcome::Conflict {
+                        landing: id,
+                        paths,
+                        kinds,
+                    });
                 }
             }
-            carries.push(CarriedLanding { dropped, nothing_new, ..CarriedLanding::new(id, new.clone()) });
+            carries.push(CarriedLanding {
+                dropped,
+                nothing_new,
+                ..CarriedLanding::new(id, new.clone())
+            });
         }
         left = later;
     }
     new = open.close(engine, (train, &board), &mut carries, new)?;
     if new == old {
-        let known = |it: &CarriedLanding| Some((it.landing, it.nothing_new.as_ref()?.landed_as.clone()?));
-        return Ok(TrialOutcome::AlreadyOnTrunk { tip: old, landed_as: carries.iter().filter_map(known).collect() });
+        let known =
+            |it: &CarriedLanding| Some((it.landing, it.nothing_new.as_ref()?.landed_as.clone()?));
+        return Ok(TrialOutcome::AlreadyOnTrunk {
+            tip: old,
+            landed_as: carries.iter().filter_map(known).collect(),
+        });
     }
     failpoint::hit("trial.merged");
     // Conflicts are resolved for the first landing only, and a fix-up starts only for a landing
     // that is alone in its trial.
-    let settled = if train.members.len() == 1 { settled } else { vec![] };
+    let settled = if train.members.len() == 1 {
+        settled
+    } else {
+        vec![]
+    };
     if let Some(reason) = permanent_rejection(engine, train, &old, &carries)? {
-        return Ok(TrialOutcome::Failed { reason, output: None, settled });
+        return Ok(TrialOutcome::Failed {
+            reason,
+            output: None,
+            settled,
+        });
     }
     let tasks: Vec<&Task> = train.members.iter().map(|it| &it.task).collect();
-    let tips: Vec<CommitId> = carries.iter().map(|it| it.commit.clone()).chain([old.clone()]).collect();
+    let tips: Vec<CommitId> = carries
+        .iter()
+        .map(|it| it.commit.clone())
+        .chain([old.clone()])
+        .collect();
     if validates_each_commit(train, &board)
         && let Some(reason) = failing_commit(engine, train, (&old, &carries), &tips)?
     {
@@ -193,7 +298,11 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }
     match first_failed_check(engine, train, &tasks, &new, tips)? {
         None => Ok(TrialOutcome::Passed { old, new, carries }),
-        Some(FailedCheck { reason, output }) => Ok(TrialOutcome::Failed { reason, output: Some(engine.redact(&output)), settled }),
+        Some(FailedCheck { reason, output }) => Ok(TrialOutcome::Failed {
+            reason,
+            output: Some(engine.redact(&output)),
+            settled,
+        }),
     }
 }
 
@@ -201,9 +310,12 @@ fn run_trial(engine: &Engine, train: &mut TrialBatch) -> Result<TrialOutcome, Tr
 /// one.
 fn validates_each_commit(train: &TrialBatch, board: &Board) -> bool {
     let settings = &train.project.settings.landing;
-    let Some(last) = train.members.last().map(|member| &member.landing) else { return false };
+    let Some(last) = train.members.last().map(|member| &member.landing) else {
+        return false;
+    };
     let verifies_every = settings.verify == VerifyMode::Every || settings.mode == QueueMode::Serial;
-    let is_one_commit = last.is_squashed || last.reverts || core_wave_commit::wave_of(board, last).is_some();
+    let is_one_commit =
+        last.is_squashed || last.reverts || core_wave_commit::wave_of(board, last).is_some();
     settings.style == CommitStyle::Rebase && verifies_every && !is_one_commit
 }
 
@@ -218,17 +330,38 @@ fn failing_commit(
     (old, carries): (&CommitId, &[CarriedLanding]),
     tips: &[CommitId],
 ) -> Result<Option<String>, TrialOutcome> {
-    let (Some((tip, ahead)), Some((last, others))) = (carries.split_last(), train.members.split_last()) else {
+    let (Some((tip, ahead)), Some((last, others))) =
+        (carries.split_last(), train.members.split_last())
+    else {
         return Ok(None);
     };
     let from = ahead.last().map_or(old, |carried| &carried.commit);
-    let held = |error: GitError| TrialOutcome::Held { landing: Some(last.landing.id), reason: error.to_string() };
-    let steps = engine.shared.git.commits_between(&train.repo, from, &tip.commit).map_err(held)?;
-    let unfinished = Task { validation: Default::default(), ..last.task.clone() };
-    let tasks: Vec<&Task> = others.iter().map(|member| &member.task).chain([&unfinished]).collect();
+    let held = |error: GitError| TrialOutcome::Held {
+        landing: Some(last.landing.id),
+        reason: error.to_string(),
+    };
+    let steps = engine
+        .shared
+        .git
+        .commits_between(&train.repo, from, &tip.commit)
+        .map_err(held)?;
+    let unfinished = Task {
+        validation: Default::default(),
+        ..last.task.clone()
+    };
+    let tasks: Vec<&Task> = others
+        .iter()
+        .map(|member| &member.task)
+        .chain([&unfinished])
+        .collect();
     for step in steps {
-        if let Some(FailedCheck { reason, .. }) = first_failed_check(engine, train, &tasks, &step, tips.to_vec())? {
-            return Ok(Some(format!("its commit {} fails by itself: {reason}", &step.as_str()[..10])));
+        if let Some(FailedCheck { reason, .. }) =
+            first_failed_check(engine, train, &tasks, &step, tips.to_vec())?
+        {
+            return Ok(Some(format!(
+                "its commit {} fails by itself: {reason}",
+                &step.as_str()[..10]
+            )));
         }
     }
     Ok(None)
@@ -236,10 +369,21 @@ fn failing_commit(
 
 /// Returns why a merged tree may never land, if so. Two harmless changes can make a git directory
 /// together (Q13).
-fn permanent_rejection(engine: &Engine, train: &TrialBatch, old: &CommitId, carries: &[CarriedLanding]) -> Result<Option<String>, TrialOutcome> {
+fn permanent_rejection(
+    engine: &Engine,
+    train: &TrialBatch,
+    old: &CommitId,
+    carries: &[CarriedLanding],
+) -> Result<Option<String>, TrialOutcome> {
     let git = &engine.shared.git;
-    let submissions = train.members.iter().map(|member| &member.landing.submission);
-    let changed: Vec<String> = submissions.flat_map(|work| &work.changed).cloned().collect();
+    let submissions = train
+        .members
+        .iter()
+        .map(|member| &member.landing.submission);
+    let changed: Vec<String> = submissions
+        .flat_map(|work| &work.changed)
+        .cloned()
+        .collect();
     let mut before = old;
     for (carried, member) in carries.iter().zip(&train.members) {
         let id = carried.landing;
@@ -247,7 +391,10 @@ fn permanent_rejection(engine: &Engine, train: &TrialBatch, old: &CommitId, carr
         // files are guarded.
         if carried.commit != *before && !member.landing.reverts {
             let special = git.special_files(&train.repo, before, &carried.commit);
-            let special = special.map_err(|error| TrialOutcome::Held { landing: Some(id), reason: error.to_string() })?;
+            let special = special.map_err(|error| TrialOutcome::Held {
+                landing: Some(id),
+                reason: error.to_string(),
+            })?;
             if let Some(reason) = guard::never_lands_reason(&changed, &special) {
                 return Ok(Some(format!("merged with what landed since, {reason}")));
             }
@@ -259,12 +406,22 @@ fn permanent_rejection(engine: &Engine, train: &TrialBatch, old: &CommitId, carr
 
 /// Returns the kind of each conflict with the trunk. On an error it returns none, because a fix-up
 /// whose prompt lacks the kinds is better than no fix-up.
-fn conflict_kinds(engine: &Engine, train: &TrialBatch, member: &TrialMember, tip: &CommitId) -> Vec<Conflict> {
+fn conflict_kinds(
+    engine: &Engine,
+    train: &TrialBatch,
+    member: &TrialMember,
+    tip: &CommitId,
+) -> Vec<Conflict> {
     let commit = &member.landing.submission.commit;
-    engine.shared.git.conflicts(&train.repo, tip, commit).unwrap_or_else(|error| {
-        tracing::warn!(landing = %member.landing.id, %error, "could not find out how the paths conflict");
-        vec![]
-    })
+    engine
+        .shared
+        .git
+        .conflicts(&train.repo, tip, commit)
+        .unwrap_or_else(|error| {
+            tracing::warn!(landing = %member.landing.id, %error, "could not find out how the paths \
+            conflict");
+            vec![]
+        })
 }
 
 /// Returns the first check that fails on the tree of a trial. Stops the checks when the trial no
@@ -277,11 +434,22 @@ fn first_failed_check(
     tips: Vec<CommitId>,
 ) -> Result<Option<FailedCheck>, TrialOutcome> {
     let Some(last) = train.members.last() else {
-        return Err(TrialOutcome::Held { landing: None, reason: "the trial has no landings".into() });
+        return Err(TrialOutcome::Held {
+            landing: None,
+            reason: "the trial has no landings".into(),
+        });
     };
     let watch = TrialWatch::new(engine, &train.repo, last.landing.id, tips);
-    validate::first_failed_check(engine, train, tasks, new, &watch)
-        .map_err(|reason| if watch.has_trunk_moved() { TrialOutcome::TrunkMoved } else { TrialOutcome::Held { landing: None, reason } })
+    validate::first_failed_check(engine, train, tasks, new, &watch).map_err(|reason| {
+        if watch.has_trunk_moved() {
+            TrialOutcome::TrunkMoved
+        } else {
+            TrialOutcome::Held {
+                landing: None,
+                reason,
+            }
+        }
+    })
 }
 
 /// Merges the first of these members and the members behind it that merge in the same way, up to
@@ -295,11 +463,23 @@ fn merge_members(
     let git = &engine.shared.git;
     if let Some(first) = members.first().filter(|it| it.landing.reverts) {
         return git
-            .revert(&train.repo, tip, &first.landing.submission.commit, &landing_authorship(train, first))
+            .revert(
+                &train.repo,
+                tip,
+                &first.landing.submission.commit,
+                &landing_authorship(train, first),
+            )
             .map(|it| vec![it]);
     }
     let alike = members.iter().take_while(|it| !it.landing.reverts);
-    let changes: Vec<_> = alike.map(|it| (it.landing.submission.commit.clone(), landing_authorship(train, it))).collect();
+    let changes: Vec<_> = alike
+        .map(|it| {
+            (
+                it.landing.submission.commit.clone(),
+                landing_authorship(train, it),
+            )
+        })
+        .collect();
     match git.trial_merges(&train.repo, tip, &changes, style) {
         // One of the changes causes an error. Merging one at a time finds it, so that the error is
         // reported for that landing.
@@ -317,10 +497,16 @@ fn landing_authorship(train: &TrialBatch, member: &TrialMember) -> Authorship {
     signed.message += &match train.validated_landing_for(landing.id) {
         // A commit claims only the validation of its own tree (Q14).
         Some(tip) => format!("Regatta-Validation-Tip: {tip}\n"),
-        None => format!("Regatta-Validation: {}\n", validate::validation_id(&train.project_with_trunk_checks, &member.task)),
+        None => format!(
+            "Regatta-Validation: {}\n",
+            validate::validation_id(&train.project_with_trunk_checks, &member.task)
+        ),
     };
     if let Some(by) = &landing.approved {
-        signed.message += &format!("Regatta-Approved-By: {}\n", by.trim_start_matches("person:"));
+        signed.message += &format!(
+            "Regatta-Approved-By: {}\n",
+            by.trim_start_matches("person:")
+        );
     }
     // This trailer lets code hosts show the author, and all authors of a wave's commit.
     signed.message += &format!("Co-authored-by: {} <{}>\n", signed.name, signed.email);
@@ -338,31 +524,53 @@ fn claim_exists(board: &Board, fence: u64) -> bool {
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();
-    let scene = board.landings.get(&id).and_then(|it| Some((it.clone(), board.projects.get(&it.project)?.clone())));
+    let scene = board
+        .landings
+        .get(&id)
+        .and_then(|it| Some((it.clone(), board.projects.get(&it.project)?.clone())));
     let Some((landing, project)) = scene else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
     // The fence is compared with the board at the last moment before the ref moves.
     let (old, new) = match landing.state.clone() {
-        landing::LandingState::Moving { old, new, fence: live, .. } if live == fence && claim_exists(&board, fence) => (old, new),
+        landing::LandingState::Moving {
+            old,
+            new,
+            fence: live,
+            ..
+        } if live == fence && claim_exists(&board, fence) => (old, new),
         _ => return report_effect(engine, key, Command::ReportPerformed),
     };
     failpoint::hit("move.fenced");
     let permit = TrunkPermit::mint(landing.project.clone(), id, fence);
-    let permit = if landing.submission.merges_remote.is_some() { permit.for_rebase() } else { permit };
+    let permit = if landing.submission.merges_remote.is_some() {
+        permit.for_rebase()
+    } else {
+        permit
+    };
     let repo = ProjectRepo::from_project(&project);
     let found = match engine.shared.git.move_trunk(&permit, &repo, &old, &new) {
         Ok(TrunkMoveResult::Moved) => MoveOutcome::Moved,
         Ok(TrunkMoveResult::TrunkElsewhere(_)) => MoveOutcome::TrunkMoved,
         Ok(TrunkMoveResult::CheckoutDirty(paths)) => MoveOutcome::Dirty { paths },
-        Err(error) => MoveOutcome::Held { reason: error.to_string() },
+        Err(error) => MoveOutcome::Held {
+            reason: error.to_string(),
+        },
     };
     failpoint::hit("move.moved");
     let watched = match &found {
         MoveOutcome::Dirty { paths } => Some(WatchedFiles::new(&repo.path, paths)),
         _ => None,
     };
-    report_effect(engine, key, Command::ReportTrunkMove { landing: id, fence, outcome: found });
+    report_effect(
+        engine,
+        key,
+        Command::ReportTrunkMove {
+            landing: id,
+            fence,
+            outcome: found,
+        },
+    );
     failpoint::hit("move.recorded");
     if let Some(watched) = watched {
         checkout::watch_files(engine, landing.trial_landings(), watched);

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use regatta_core::agent::{SandboxLevel, Profile, Runtime};
+use regatta_core::agent::{Profile, Runtime, SandboxLevel};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, RequestAnswer, Usage};
 use regatta_core::ids::{AgentName, AttemptId, ProjectName};
-use regatta_core::agent_protocol::{RequestAnswer, FailureClass, AgentEvent, Usage};
 
 /// A program to start for an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -306,7 +306,11 @@ impl AgentError {
 pub trait Agents: Send + Sync {
     /// Returns the problems that keep an agent's program from being started on this machine: a
     /// missing program, or a key that this process's environment lacks. Starts nothing.
-    fn launch_problems(&self, _runtime: &Runtime, _profile: &Profile) -> Vec<(LaunchProblem, AgentError)> {
+    fn launch_problems(
+        &self,
+        _runtime: &Runtime,
+        _profile: &Profile,
+    ) -> Vec<(LaunchProblem, AgentError)> {
         vec![]
     }
     /// Returns the mebibytes of memory that the machine could give to more programs, if that is
@@ -317,9 +321,18 @@ pub trait Agents: Send + Sync {
     /// Finds out whether an agent of this kind can be started on this machine: its program, its
     /// version, its sign-in. Starts no session and changes nothing.
     fn resolve(&self, wanted: &AgentSpec) -> ResolvedAgent {
-        let what = format!("This machine has no program of the provider {}.", wanted.provider);
-        let error = AgentError { message: what, hint: "Name a provider that this machine has.".to_owned() };
-        ResolvedAgent { problem: Some((LaunchProblem::ProgramMissing, error)), ..ResolvedAgent::default() }
+        let what = format!(
+            "This machine has no program of the provider {}.",
+            wanted.provider
+        );
+        let error = AgentError {
+            message: what,
+            hint: "Name a provider that this machine has.".to_owned(),
+        };
+        ResolvedAgent {
+            problem: Some((LaunchProblem::ProgramMissing, error)),
+            ..ResolvedAgent::default()
+        }
     }
     /// Starts the attempt's program under a supervisor that outlives this process. A second call
     /// for the same attempt starts nothing.
@@ -334,7 +347,11 @@ pub trait Agents: Send + Sync {
     /// Attends the attempt's program until it has ended and no process of it is left: passes its
     /// events to `desk`, and sends the input that `desk` wants. Returns `None` when the desk no
     /// longer wants to continue. An attempt has at most one attendant at a time.
-    fn attend(&self, attempt: AttemptId, desk: &dyn SessionSink) -> Result<Option<DriverVerdict>, AgentError>;
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError>;
     /// Makes the attendant read its desk's wishes now.
     fn refresh_input(&self, attempt: AttemptId);
     /// Ends the attempt's whole process tree: SIGTERM, then SIGKILL after `grace`. Returns when the
@@ -344,16 +361,20 @@ pub trait Agents: Send + Sync {
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError>;
     /// Runs a check as [`Agents::check`] does, but only as long as `wanted` returns true, which is
     /// called a few times a second. A check that is no longer wanted is ended with its whole tree,
-    /// and nothing is returned. A check that runs `once_name` returns nothing only if it never began,
-    /// because its end is recorded.
-    fn run_check_while(&self, check: &CheckCommand, wanted: &dyn Fn() -> bool) -> Result<Option<CheckResult>, AgentError> {
+    /// and nothing is returned. A check that runs `once_name` returns nothing only if it never
+    /// began, because its end is recorded.
+    fn run_check_while(
+        &self,
+        check: &CheckCommand,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<CheckResult>, AgentError> {
         if !wanted() {
             return Ok(None);
         }
         self.run_check(check).map(Some)
     }
-    /// Ends the commands that run `once_name` for an attempt: those whose name has the attempt's id as
-    /// one of its parts between dashes, including those that an earlier daemon started. Returns
+    /// Ends the commands that run `once_name` for an attempt: those whose name has the attempt's id
+    /// as one of its parts between dashes, including those that an earlier daemon started. Returns
     /// when their process trees are gone.
     fn end_commands(&self, attempt: AttemptId) -> Result<(), AgentError> {
         let _ = attempt;
@@ -366,20 +387,25 @@ pub trait Agents: Send + Sync {
         let _ = name;
         Ok(())
     }
-    /// Deletes the record of a command that ran `once_name` and has ended, so that the next check with
-    /// this name runs again.
+    /// Deletes the record of a command that ran `once_name` and has ended, so that the next check
+    /// with this name runs again.
     fn delete_command_record(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
     /// Ends every running check and lets none begin, because nobody waits for results any more.
-    /// Returns when the process trees are gone. Commands that run `once_name` continue, because their
-    /// record keeps their end.
+    /// Returns when the process trees are gone. Commands that run `once_name` continue, because
+    /// their record keeps their end.
     fn stop_checks(&self) {}
     /// Reads the attempt's transcript, also while its program runs: at most `limit` records from
     /// place `from` (the first is 1), and fewer if they are long. Empty at the end, and if nothing
     /// was ever started.
-    fn transcript(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<TranscriptLine>, AgentError>;
+    fn transcript(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<TranscriptLine>, AgentError>;
     /// Returns the last part of the program's output, at most `bytes` bytes, for a sentence about
     /// its end.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
@@ -391,8 +417,17 @@ pub trait Agents: Send + Sync {
     /// Returns the attempt's raw records: at most `limit` from place `from` (the first is 1) and
     /// about 4 MiB, but at least one if there is one. Cheap for a reader that continues at its last
     /// place.
-    fn records(&self, attempt: AttemptId, from: u64, limit: usize) -> Result<Vec<JournalRecord>, AgentError> {
-        Ok(self.transcript(attempt, from, limit)?.into_iter().map(|it| it.record).collect())
+    fn records(
+        &self,
+        attempt: AttemptId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<JournalRecord>, AgentError> {
+        Ok(self
+            .transcript(attempt, from, limit)?
+            .into_iter()
+            .map(|it| it.record)
+            .collect())
     }
     /// Returns the facts about a launch that a reader of the journal needs, in this port's own
     /// format and without secrets, for [`Agents::store_heading`] on another machine. `None` when
@@ -416,7 +451,11 @@ pub trait Agents: Send + Sync {
     /// elsewhere, and waits until they are on the disk. Returns the place of the last record. Known
     /// records are skipped. A gap, or an attempt whose program was started here, is refused and
     /// changes nothing. No program is ever started here for an attempt that has a copy.
-    fn append_copy(&self, attempt: AttemptId, records: &[JournalRecord]) -> Result<u64, AgentError> {
+    fn append_copy(
+        &self,
+        attempt: AttemptId,
+        records: &[JournalRecord],
+    ) -> Result<u64, AgentError> {
         let _ = (attempt, records);
         Err(AgentError::copies_unsupported())
     }

@@ -12,10 +12,10 @@ use regatta_core::ids::{AttemptId, BranchName, CommitId, LandingId, ProjectName}
 use regatta_core::landing::guard::SpecialFile;
 use regatta_core::landing::trunk_check::TrunkSeen;
 use regatta_core::pattern::PathPattern;
-use regatta_core::project::{CheckoutPolicy, Project, CommitStyle, WorkspaceSettings as WorkspaceSettings};
+use regatta_core::project::{CheckoutPolicy, CommitStyle, Project, WorkspaceSettings};
 use regatta_core::task::{Conflict, Fixup};
 
-pub use transport::{GitRemote, GitService, GitHttpRequest, attempt_of_keep_ref};
+pub use transport::{GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref};
 
 /// A project's repository and its trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -254,7 +254,11 @@ pub enum RebaseResult {
     UpToDate { tip: CommitId },
     /// The commits that are only here, up to `old`, were replayed on top of the remote's trunk.
     /// `tasks` are the tasks that their trailers name.
-    Rebased { old: CommitId, new: CommitId, tasks: Vec<String> },
+    Rebased {
+        old: CommitId,
+        new: CommitId,
+        tasks: Vec<String>,
+    },
     /// These files conflict.
     Conflict { paths: Vec<String> },
 }
@@ -284,12 +288,20 @@ pub struct TrunkPermit {
 impl TrunkPermit {
     /// Creates a permit for one landing, under the claim with the token `fence`.
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
-        TrunkPermit { project, landing, fence, allows_rebase: false }
+        TrunkPermit {
+            project,
+            landing,
+            fence,
+            allows_rebase: false,
+        }
     }
     /// Returns a permit for a rebase of the trunk onto a remote's trunk. The new commit need not be
     /// a descendant of the old one, which is kept (Q3).
     pub(crate) fn for_rebase(self) -> TrunkPermit {
-        TrunkPermit { allows_rebase: true, ..self }
+        TrunkPermit {
+            allows_rebase: true,
+            ..self
+        }
     }
     /// Returns whether the new commit need not be a descendant of the old one.
     pub fn allows_rebase(&self) -> bool {
@@ -403,10 +415,20 @@ pub trait Git: Send + Sync {
     fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError>;
     /// Returns whether the trunk's history up to `tip` contains `commit`, or the commit that
     /// replaced it when the trunk was rebased onto a remote's.
-    fn contains(&self, repo: &ProjectRepo, tip: &CommitId, commit: &CommitId) -> Result<bool, GitError>;
+    fn contains(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commit: &CommitId,
+    ) -> Result<bool, GitError>;
     /// Returns those of `commits` that the trunk's history up to `tip` does not contain, in any
     /// form that [`Git::contains`] recognises.
-    fn missing_commits(&self, repo: &ProjectRepo, tip: &CommitId, commits: &[CommitId]) -> Result<Vec<CommitId>, GitError> {
+    fn missing_commits(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        commits: &[CommitId],
+    ) -> Result<Vec<CommitId>, GitError> {
         let mut missing = Vec::new();
         for commit in commits {
             if !self.contains(repo, tip, commit)? {
@@ -417,20 +439,39 @@ pub trait Git: Send + Sync {
     }
     /// Returns the commit that stands for `commit` on the trunk now: itself, or the one that
     /// replaced it when the trunk was rebased onto a remote's.
-    fn current_commit_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<Option<CommitId>, GitError> {
-        Ok(self.contains(repo, &self.tip(repo)?, commit)?.then(|| commit.clone()))
+    fn current_commit_of(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<CommitId>, GitError> {
+        Ok(self
+            .contains(repo, &self.tip(repo)?, commit)?
+            .then(|| commit.clone()))
     }
     /// Returns whether the trunk contains exactly this commit now.
     fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
     /// Returns the commits between `from` and `to` along first parents, oldest first, without both.
-    fn commits_between(&self, repo: &ProjectRepo, from: &CommitId, to: &CommitId) -> Result<Vec<CommitId>, GitError>;
+    fn commits_between(
+        &self,
+        repo: &ProjectRepo,
+        from: &CommitId,
+        to: &CommitId,
+    ) -> Result<Vec<CommitId>, GitError>;
     /// Returns the commits in which the trunk and these recorded commits of it differ, along first
     /// parents.
-    fn compare_trunk(&self, repo: &ProjectRepo, recorded: &[CommitId]) -> Result<TrunkSeen, GitError>;
+    fn compare_trunk(
+        &self,
+        repo: &ProjectRepo,
+        recorded: &[CommitId],
+    ) -> Result<TrunkSeen, GitError>;
     /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
-    fn find_landing(&self, repo: &ProjectRepo, landing: LandingId) -> Result<Option<CommitId>, GitError>;
+    fn find_landing(
+        &self,
+        repo: &ProjectRepo,
+        landing: LandingId,
+    ) -> Result<Option<CommitId>, GitError>;
     /// Returns the mebibytes that are free where workspaces are made, if that is known.
     fn free_disk_mb(&self) -> Option<u64> {
         None
@@ -446,7 +487,12 @@ pub trait Git: Send + Sync {
     /// Returns the path of the attempt's workspace, even if the workspace does not exist.
     fn workspace_path(&self, repo: &ProjectRepo, attempt: AttemptId) -> PathBuf;
     /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
-    fn prepare_workspace(&self, repo: &ProjectRepo, attempt: AttemptId, branch: &BranchName) -> Result<Workspace, GitError>;
+    fn prepare_workspace(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        branch: &BranchName,
+    ) -> Result<Workspace, GitError>;
     /// Makes the workspace of a fix-up, or finds it as it is. It is at the trunk's tip, with the
     /// fix-up's commit merged onto it and conflict markers in the conflicting files. Where
     /// ownership resolved a conflict, it has the taken version without markers. The result is the
@@ -460,7 +506,12 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
     ) -> Result<Workspace, GitError>;
     /// Returns the paths at which `change` conflicts with `tip`, with the kind of each conflict.
-    fn conflicts(&self, repo: &ProjectRepo, tip: &CommitId, change: &CommitId) -> Result<Vec<Conflict>, GitError> {
+    fn conflicts(
+        &self,
+        repo: &ProjectRepo,
+        tip: &CommitId,
+        change: &CommitId,
+    ) -> Result<Vec<Conflict>, GitError> {
         let _ = (repo, tip, change);
         Ok(vec![])
     }
@@ -490,15 +541,30 @@ pub trait Git: Send + Sync {
     /// Copies the untracked files that `workspace.copy` names into the workspace. They are not the
     /// attempt's work and are never captured, except those that its manifest names. Existing files
     /// stay as they are.
-    fn copy_untracked(&self, repo: &ProjectRepo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<CopiedFiles, GitError>;
+    fn copy_untracked(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<CopiedFiles, GitError>;
     /// Returns whether [`Git::mark_ready`] was called for the workspace.
     fn is_ready(&self, repo: &ProjectRepo, attempt: AttemptId) -> bool;
     /// Records that the workspace is ready. Untracked files that exist by now and that the manifest
     /// does not name are not the attempt's work.
-    fn mark_ready(&self, repo: &ProjectRepo, attempt: AttemptId, manifest: &[PathPattern]) -> Result<(), GitError>;
+    fn mark_ready(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        manifest: &[PathPattern],
+    ) -> Result<(), GitError>;
     /// Captures the files of the workspace (tracked, new and deleted ones; never ignored ones) as
     /// one commit in the vault, pinned under `refs/regatta/keep/<attempt>`.
-    fn capture(&self, repo: &ProjectRepo, attempt: AttemptId, authorship: &Authorship) -> Result<Capture, GitError>;
+    fn capture(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+        authorship: &Authorship,
+    ) -> Result<Capture, GitError>;
     /// Makes the part of a capture that touches only these paths, and keeps it beside the whole
     /// capture (Q3).
     fn restrict(
@@ -510,15 +576,30 @@ pub trait Git: Send + Sync {
     ) -> Result<Capture, GitError>;
     /// Returns the changes of a captured commit, sorted by path, with the added lines if `lines` is
     /// true.
-    fn changed_files(&self, repo: &ProjectRepo, capture: &Capture, lines: bool) -> Result<Vec<FileChange>, GitError>;
+    fn changed_files(
+        &self,
+        repo: &ProjectRepo,
+        capture: &Capture,
+        lines: bool,
+    ) -> Result<Vec<FileChange>, GitError>;
     /// Lists the paths between two commits that are more than plain files, before or after:
     /// executables, symbolic links, submodules, and folders in which git would find a repository.
     /// Sorted by path.
-    fn special_files(&self, repo: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<Vec<SpecialFile>, GitError>;
+    fn special_files(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<SpecialFile>, GitError>;
     /// Lists the submodules that a change moves to a commit which no known branch or tag of their
     /// remote contains, sorted by path. Such a commit is also put into the user's copy of the
     /// submodule, so that a person can push it from there.
-    fn unpublished_submodules(&self, repo: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<Vec<String>, GitError> {
+    fn unpublished_submodules(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<Vec<String>, GitError> {
         let _ = (repo, base, commit);
         Ok(vec![])
     }
@@ -594,20 +675,36 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
     ) -> Result<TrialMerge, GitError>;
     /// Returns a file's content in a commit, if the path exists there and is a file.
-    fn file_at(&self, repo: &ProjectRepo, commit: &CommitId, path: &str) -> Result<Option<Vec<u8>>, GitError>;
+    fn file_at(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+        path: &str,
+    ) -> Result<Option<Vec<u8>>, GitError>;
     /// Returns whether a person has edited a file in the checkout of the trunk, so that its content
     /// is not `committed`, and has not staged the edit.
-    fn is_edited(&self, repo: &ProjectRepo, path: &str, committed: &[u8]) -> Result<bool, GitError>;
+    fn is_edited(&self, repo: &ProjectRepo, path: &str, committed: &[u8])
+    -> Result<bool, GitError>;
     /// Returns the tree of a commit, which is the same for the same content.
     fn tree_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<CommitId, GitError>;
     /// Returns the changes from `base` to `commit` as a patch.
-    fn diff(&self, repo: &ProjectRepo, base: &CommitId, commit: &CommitId) -> Result<String, GitError>;
+    fn diff(
+        &self,
+        repo: &ProjectRepo,
+        base: &CommitId,
+        commit: &CommitId,
+    ) -> Result<String, GitError>;
     /// Checks exactly `commit` out into a slot's directory for validation, and removes everything
     /// else from it.
     fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
     /// Copies the untracked files that `workspace.copy` names into a slot's directory, which
     /// contains `commit`.
-    fn prepare_staging(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<CopiedFiles, GitError> {
+    fn prepare_staging(
+        &self,
+        repo: &ProjectRepo,
+        slot: u32,
+        commit: &CommitId,
+    ) -> Result<CopiedFiles, GitError> {
         let _ = (repo, slot, commit);
         Ok(CopiedFiles::default())
     }
@@ -617,13 +714,30 @@ pub trait Git: Send + Sync {
     /// `new` may be several commits ahead. Where the permit allows a `new` that is no descendant of
     /// `old`, `old` is kept under `refs/regatta/keep/trunk-<old>`, in the vault and in the user's
     /// repository.
-    fn move_trunk(&self, permit: &TrunkPermit, repo: &ProjectRepo, old: &CommitId, new: &CommitId) -> Result<TrunkMoveResult, GitError>;
+    fn move_trunk(
+        &self,
+        permit: &TrunkPermit,
+        repo: &ProjectRepo,
+        old: &CommitId,
+        new: &CommitId,
+    ) -> Result<TrunkMoveResult, GitError>;
     /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes,
     /// never by force.
-    fn push(&self, repo: &ProjectRepo, remote: &str, commit: &CommitId) -> Result<PushResult, GitError>;
+    fn push(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError>;
     /// Pushes a commit as one of Regatta's own branches (`regatta/…`) to one of the user's remotes.
     /// Replaces the branch there.
-    fn push_branch(&self, repo: &ProjectRepo, remote: &str, branch: &BranchName, commit: &CommitId) -> Result<PushResult, GitError> {
+    fn push_branch(
+        &self,
+        repo: &ProjectRepo,
+        remote: &str,
+        branch: &BranchName,
+        commit: &CommitId,
+    ) -> Result<PushResult, GitError> {
         let _ = (repo, remote, branch, commit);
         Err(GitError::transport_unsupported())
     }
@@ -641,28 +755,54 @@ pub trait Git: Send + Sync {
     }
     /// Returns the commits up to this one that came after the last tag, newest first, or nothing
     /// where that is unknown.
-    fn unreleased_commits(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<Option<Vec<UnreleasedCommit>>, GitError> {
+    fn unreleased_commits(
+        &self,
+        repo: &ProjectRepo,
+        commit: &CommitId,
+    ) -> Result<Option<Vec<UnreleasedCommit>>, GitError> {
         let _ = (repo, commit);
         Ok(None)
     }
     /// Returns which of these attempts' workspaces, as they are on disk now, would conflict with
     /// each other or with the trunk. Stores nothing.
-    fn collisions(&self, repo: &ProjectRepo, attempts: &[AttemptId], tip: &CommitId) -> Result<Vec<WorkspaceCollision>, GitError>;
+    fn collisions(
+        &self,
+        repo: &ProjectRepo,
+        attempts: &[AttemptId],
+        tip: &CommitId,
+    ) -> Result<Vec<WorkspaceCollision>, GitError>;
     /// Returns the paths of the attempt's workspace whose content is neither in the vault nor on
     /// the trunk.
-    fn uncaptured_paths(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Vec<String>, GitError>;
+    fn uncaptured_paths(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Vec<String>, GitError>;
     /// Removes the attempt's workspace, or cleans its directory and puts it into the pool for
     /// another attempt.
-    fn remove_workspace(&self, proof: &ReachabilityProof, repo: &ProjectRepo) -> Result<(), GitError>;
+    fn remove_workspace(
+        &self,
+        proof: &ReachabilityProof,
+        repo: &ProjectRepo,
+    ) -> Result<(), GitError>;
     /// Returns the attempts of which something is kept under a keep-ref.
     fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError>;
     /// Returns the kept commits of an attempt, if there are any.
-    fn kept_work(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Option<KeptWork>, GitError>;
+    fn kept_work(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<KeptWork>, GitError>;
     /// Deletes everything that is kept of an attempt.
     fn forget_dropped(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError>;
     /// Deletes objects that no ref of the vault reaches and that nobody has written for
     /// `unused_for`. The commits in `landed` stay, even if the trunk has lost them.
-    fn collect_garbage(&self, repo: &ProjectRepo, landed: &[CommitId], unused_for: Duration) -> Result<(), GitError>;
+    fn collect_garbage(
+        &self,
+        repo: &ProjectRepo,
+        landed: &[CommitId],
+        unused_for: Duration,
+    ) -> Result<(), GitError>;
     /// Measures the disk space of the project's workspaces.
     fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError>;
     /// Removes pooled workspaces, oldest first, until the pool takes at most `most` bytes.
@@ -670,7 +810,12 @@ pub trait Git: Send + Sync {
     /// Answers `GET info/refs?service=…` of git's HTTP protocol, including its header line, from a
     /// vault that was updated to the trunk. The trunk is its `HEAD` and only branch. Of the other
     /// refs, those that `may_write` allows are listed, and only for a push.
-    fn advertise(&self, repo: &ProjectRepo, wire: &GitHttpRequest<'_>, may_write: &dyn Fn(&str) -> bool) -> Result<Vec<u8>, GitError> {
+    fn advertise(
+        &self,
+        repo: &ProjectRepo,
+        wire: &GitHttpRequest<'_>,
+        may_write: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<u8>, GitError> {
         let _ = (repo, wire, may_write);
         Err(GitError::transport_unsupported())
     }
@@ -702,12 +847,22 @@ pub trait Git: Send + Sync {
     /// Makes or updates a runner's mirror of a project at [`Git::mirror_path`], so that everything
     /// else works on it as on a user's repository. Its trunk is moved to the server's trunk, and
     /// the commits in `wants` are fetched too.
-    fn fetch_project(&self, repo: &ProjectRepo, from: &GitRemote, wants: &[CommitId]) -> Result<(), GitError> {
+    fn fetch_project(
+        &self,
+        repo: &ProjectRepo,
+        from: &GitRemote,
+        wants: &[CommitId],
+    ) -> Result<(), GitError> {
         let _ = (repo, from, wants);
         Err(GitError::transport_unsupported())
     }
     /// Pushes all kept commits of an attempt to the server, under the same names, all or nothing.
-    fn push_capture(&self, repo: &ProjectRepo, to: &GitRemote, attempt: AttemptId) -> Result<(), GitError> {
+    fn push_capture(
+        &self,
+        repo: &ProjectRepo,
+        to: &GitRemote,
+        attempt: AttemptId,
+    ) -> Result<(), GitError> {
         let _ = (repo, to, attempt);
         Err(GitError::transport_unsupported())
     }
@@ -718,7 +873,11 @@ pub trait Git: Send + Sync {
     }
     /// Returns the last capture of an attempt from the vault. The server uses it because it trusts
     /// no capture that a runner only reports.
-    fn captured(&self, repo: &ProjectRepo, attempt: AttemptId) -> Result<Option<Capture>, GitError> {
+    fn captured(
+        &self,
+        repo: &ProjectRepo,
+        attempt: AttemptId,
+    ) -> Result<Option<Capture>, GitError> {
         let _ = (repo, attempt);
         Err(GitError::transport_unsupported())
     }

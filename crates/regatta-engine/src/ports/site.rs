@@ -12,7 +12,9 @@ use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
 use crate::artifacts::CheckEvidence;
-use crate::ports::agents::{AgentError, SessionSink, Exit, ProgramLaunch, ProcessState, StartOutcome, DriverVerdict};
+use crate::ports::agents::{
+    AgentError, DriverVerdict, Exit, ProcessState, ProgramLaunch, SessionSink, StartOutcome,
+};
 use crate::ports::git::{Authorship, Capture, GitError, Workspace};
 use crate::worker_result::ParsedResult;
 
@@ -47,7 +49,10 @@ pub struct SiteError {
 
 impl From<String> for SiteError {
     fn from(reason: String) -> SiteError {
-        SiteError { reason, fault: None }
+        SiteError {
+            reason,
+            fault: None,
+        }
     }
 }
 
@@ -80,7 +85,10 @@ impl From<GitError> for SiteError {
                 | "bad_sparse"
                 | "too_much_to_copy"
         );
-        SiteError { reason: format!("{} {}", error.message, error.hint), fault: is_setup.then_some(SetupFault::Task) }
+        SiteError {
+            reason: format!("{} {}", error.message, error.hint),
+            fault: is_setup.then_some(SetupFault::Task),
+        }
     }
 }
 
@@ -91,7 +99,11 @@ pub trait Site: Send + Sync {
     fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
     /// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
     /// runs the setup commands.
-    fn make_ready(&self, order: &AttemptSpec, ports: &[(String, String)]) -> Result<Workspace, SiteError>;
+    fn make_ready(
+        &self,
+        order: &AttemptSpec,
+        ports: &[(String, String)],
+    ) -> Result<Workspace, SiteError>;
     /// Writes the attempt's briefing into its workspace, if one is given. Returns whether the
     /// workspace has a briefing.
     fn write_briefing(&self, order: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String>;
@@ -101,7 +113,11 @@ pub trait Site: Send + Sync {
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
     /// Attends the attempt's program until it has ended, or until `desk` no longer wants to
     /// continue (`None`).
-    fn attend(&self, attempt: AttemptId, desk: &dyn SessionSink) -> Result<Option<DriverVerdict>, AgentError>;
+    fn attend(
+        &self,
+        attempt: AttemptId,
+        desk: &dyn SessionSink,
+    ) -> Result<Option<DriverVerdict>, AgentError>;
     /// Makes the attendant read its desk's wishes now.
     fn refresh_input(&self, attempt: AttemptId);
     /// Ends the attempt's whole process tree. Returns when the tree is gone.

@@ -12,14 +12,14 @@ use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::Recorded;
 use regatta_core::hook::Firing;
 use regatta_core::ids::{
-    AgentName, ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label, MessageId, MissionId,
-    ProjectName, TaskId, TeamName,
+    AgentName, ApprovalId, AttemptId, ChannelName, ConversationId, FiringId, HookId, Label,
+    MessageId, MissionId, ProjectName, TaskId, TeamName,
 };
 use regatta_core::landing::Landing;
 use regatta_core::launch::TeamLaunch;
 use regatta_core::mission::Mission;
 use regatta_core::search::SearchQuery;
-use regatta_core::task::{TaskStatus, Task};
+use regatta_core::task::{Task, TaskStatus};
 
 /// One transaction of the store, which is stored completely or not at all.
 #[derive(Clone, Debug, Default)]
@@ -62,7 +62,11 @@ pub struct UnreadableRow {
 
 impl std::fmt::Display for UnreadableRow {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "row {} of table {} ({})", self.id, self.table, self.reason)
+        write!(
+            f,
+            "row {} of table {} ({})",
+            self.id, self.table, self.reason
+        )
     }
 }
 
@@ -166,12 +170,21 @@ pub trait StoreHistory: Send + Sync {
     /// Returns one message.
     fn message(&self, id: MessageId) -> Result<Option<Message>, StoreError> {
         let after = Some(MessageId(id.0.saturating_sub(1)));
-        let filter = MessageFilter { after, limit: 1, ..MessageFilter::default() };
+        let filter = MessageFilter {
+            after,
+            limit: 1,
+            ..MessageFilter::default()
+        };
         Ok(self.messages(&filter)?.pop().filter(|it| it.id == id))
     }
     /// Returns the newest firings of a hook, or of all hooks, newest first: at most `limit`, and
     /// only those before `before` if it is given.
-    fn firings(&self, hook: Option<HookId>, before: Option<FiringId>, limit: usize) -> Result<Vec<Firing>, StoreError>;
+    fn firings(
+        &self,
+        hook: Option<HookId>,
+        before: Option<FiringId>,
+        limit: usize,
+    ) -> Result<Vec<Firing>, StoreError>;
     /// Returns the number of messages of a channel after one message.
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError>;
     /// Returns a task, open or ended.
@@ -180,7 +193,12 @@ pub trait StoreHistory: Send + Sync {
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
     /// Returns the number of tasks that match, ignoring the filter's limit.
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
-        Ok(self.tasks(&TaskFilter { limit: 0, ..filter.clone() })?.len() as u64)
+        Ok(self
+            .tasks(&TaskFilter {
+                limit: 0,
+                ..filter.clone()
+            })?
+            .len() as u64)
     }
     /// Returns an attempt, live or ended.
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;

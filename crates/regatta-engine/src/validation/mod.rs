@@ -17,7 +17,7 @@ use regatta_core::shell_quote::quote;
 use regatta_core::task::Task;
 
 use crate::artifacts::CheckEvidence;
-use crate::ports::agents::{AgentError, Agents, CheckCommand, CheckResult, Exit, CommandSandbox};
+use crate::ports::agents::{AgentError, Agents, CheckCommand, CheckResult, CommandSandbox, Exit};
 use crate::ports::git::{Git, ProjectRepo};
 use crate::running_commands::CommandEntry;
 
@@ -46,11 +46,20 @@ impl CheckDir<'_> {
 /// Returns the sandbox of the setup commands and checks of a project: as its settings say,
 /// otherwise the strongest one available. `repo` is the project on the machine where the commands
 /// run.
-pub(crate) fn check_sandbox(git: &dyn Git, repo: &ProjectRepo, level: Option<SandboxLevel>) -> Option<CommandSandbox> {
+pub(crate) fn check_sandbox(
+    git: &dyn Git,
+    repo: &ProjectRepo,
+    level: Option<SandboxLevel>,
+) -> Option<CommandSandbox> {
     if level == Some(SandboxLevel::Off) {
         return None;
     }
-    Some(CommandSandbox { project: repo.project.clone(), level, objects: git.objects_dir(repo), hidden: vec![repo.path.clone()] })
+    Some(CommandSandbox {
+        project: repo.project.clone(),
+        level,
+        objects: git.objects_dir(repo),
+        hidden: vec![repo.path.clone()],
+    })
 }
 
 /// Returns the environment variables with an attempt's ports.
@@ -80,13 +89,20 @@ impl FailedCheck {
     /// Describes a failed check by its end and its output.
     pub(crate) fn from_output(how: &str, output: &str) -> FailedCheck {
         let summary = failure::summary(output);
-        let reason = if summary.is_empty() { how.to_owned() } else { format!("{how}: {summary}") };
+        let reason = if summary.is_empty() {
+            how.to_owned()
+        } else {
+            format!("{how}: {summary}")
+        };
         let mut told = format!("{how}\n");
         if let Some(first) = failure::first_error(output) {
             told += &format!("First error: {first}\n");
         }
         told += &failure::excerpt(output, MAX_OUTPUT_BYTES);
-        FailedCheck { reason, output: told.trim_end().to_owned() }
+        FailedCheck {
+            reason,
+            output: told.trim_end().to_owned(),
+        }
     }
 }
 
@@ -107,7 +123,11 @@ pub(crate) fn first_failed_check(
 pub(crate) fn failure_reason(found: &[CheckEvidence]) -> Option<String> {
     let failed = found.iter().find(|it| !it.passed)?;
     let summary = failure::summary(&failed.output);
-    Some(if summary.is_empty() { failed.outcome.clone() } else { format!("{}: {summary}", failed.outcome) })
+    Some(if summary.is_empty() {
+        failed.outcome.clone()
+    } else {
+        format!("{}: {summary}", failed.outcome)
+    })
 }
 
 /// Runs the checks up to the first one that fails: required files, required contents, lint, tests,
@@ -129,25 +149,41 @@ pub(crate) fn run_checks(
         duration_ms: 0,
     };
     if !contract.files_exist.is_empty() {
-        let missing = contract.files_exist.iter().find(|it| path_within(dir, it).is_none_or(|it| !it.exists()));
-        found.push(looked("files_exist", missing.map(|it| format!("{it} does not exist"))));
+        let missing = contract
+            .files_exist
+            .iter()
+            .find(|it| path_within(dir, it).is_none_or(|it| !it.exists()));
+        found.push(looked(
+            "files_exist",
+            missing.map(|it| format!("{it} does not exist")),
+        ));
     }
     if !contract.content_check.is_empty() && failure_reason(&found).is_none() {
         let wrong = contract.content_check.iter().find_map(|check| {
-            let Some(path) = path_within(dir, &check.file) else { return Some(format!("{} does not exist", check.file)) };
+            let Some(path) = path_within(dir, &check.file) else {
+                return Some(format!("{} does not exist", check.file));
+            };
             // Reading a named pipe would block for ever.
             if !path.is_file() {
                 return Some(format!("{} is not a file", check.file));
             }
             match std::fs::read(&path) {
                 Ok(bytes) if String::from_utf8_lossy(&bytes).contains(&check.pattern) => None,
-                Ok(_) => Some(format!("{} does not contain {:?}", check.file, check.pattern)),
+                Ok(_) => Some(format!(
+                    "{} does not contain {:?}",
+                    check.file, check.pattern
+                )),
                 Err(error) => Some(format!("{} could not be read: {error}", check.file)),
             }
         });
         found.push(looked("content_check", wrong));
     }
-    for command in contract.lint.iter().chain(&contract.tests).chain(&project.validation) {
+    for command in contract
+        .lint
+        .iter()
+        .chain(&contract.tests)
+        .chain(&project.validation)
+    {
         if failure_reason(&found).is_some() {
             break;
         }
@@ -156,7 +192,10 @@ pub(crate) fn run_checks(
         let check = CheckCommand {
             command: command.clone(),
             dir: dir.to_owned(),
-            env: task_env(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
+            env: task_env(task, project)
+                .into_iter()
+                .chain(place.env.iter().cloned())
+                .collect(),
             timeout: Duration::from_millis(project.validation_timeout_ms),
             once_name: None,
             sandbox: place.sandbox.clone(),
@@ -180,7 +219,9 @@ pub(crate) fn run_check(
     check: &CheckCommand,
     wanted: Option<&dyn Fn() -> bool>,
 ) -> Result<CheckResult, AgentError> {
-    let Some(wanted) = wanted else { return agents.run_check(check) };
+    let Some(wanted) = wanted else {
+        return agents.run_check(check);
+    };
     let said = agents.run_check_while(check, wanted)?;
     match (said, &check.once_name) {
         (Some(_), Some(name)) if !wanted() => agents.delete_command_record(name)?,
@@ -188,7 +229,10 @@ pub(crate) fn run_check(
         (None, _) => {}
     }
     Err(AgentError {
-        message: format!("`{}` was stopped, because its result is no longer needed.", check.command),
+        message: format!(
+            "`{}` was stopped, because its result is no longer needed.",
+            check.command
+        ),
         hint: "Nothing need be done.".into(),
     })
 }
@@ -201,19 +245,34 @@ pub(crate) fn ratchet_refusal(
     attempt: AttemptId,
     place: &CheckDir,
 ) -> Result<Option<String>, AgentError> {
-    let Some(argv) = &task.ratchet else { return Ok(None) };
-    let command = argv.iter().map(|it| quote(it)).collect::<Vec<_>>().join(" ");
+    let Some(argv) = &task.ratchet else {
+        return Ok(None);
+    };
+    let command = argv
+        .iter()
+        .map(|it| quote(it))
+        .collect::<Vec<_>>()
+        .join(" ");
     place.show_command(&format!("ratchet `{}`", argv.join(" ")));
     let check = CheckCommand {
         command,
         dir: place.dir.to_owned(),
-        env: task_env(task, project).into_iter().chain(place.env.iter().cloned()).collect(),
+        env: task_env(task, project)
+            .into_iter()
+            .chain(place.env.iter().cloned())
+            .collect(),
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once_name: Some(ratchet_name(attempt)),
         sandbox: place.sandbox.clone(),
     };
     let result = run_check(agents, &check, place.is_wanted)?;
-    Ok((!result.passed()).then(|| format!("its ratchet `{}` {}", argv.join(" "), describe_result(&result))))
+    Ok((!result.passed()).then(|| {
+        format!(
+            "its ratchet `{}` {}",
+            argv.join(" "),
+            describe_result(&result)
+        )
+    }))
 }
 
 /// Returns the name under which the ratchet of an attempt runs once.
@@ -223,7 +282,10 @@ pub(crate) fn ratchet_name(attempt: AttemptId) -> String {
 
 /// Returns the environment variables that name the task and the project.
 pub(crate) fn task_env(task: &Task, project: &Project) -> Vec<(String, String)> {
-    vec![("REGATTA_TASK".into(), task.id.to_string()), ("REGATTA_PROJECT".into(), project.name.to_string())]
+    vec![
+        ("REGATTA_TASK".into(), task.id.to_string()),
+        ("REGATTA_PROJECT".into(), project.name.to_string()),
+    ]
 }
 
 /// Describes the end of a check in words.
@@ -256,17 +318,27 @@ const DENIAL_TEXTS: [&str; 9] = [
 fn sandbox_hint(result: &CheckResult) -> String {
     let said = result.output.to_ascii_lowercase();
     match &result.sandbox {
-        Some(sandbox) if !result.passed() && DENIAL_TEXTS.iter().any(|it| said.contains(it)) => format!(
-            " (it ran shut in, {sandbox}; if that is why: sandbox = \"off\" under [run] in regatta.toml, then regatta init)"
-        ),
+        Some(sandbox) if !result.passed() && DENIAL_TEXTS.iter().any(|it| said.contains(it)) => {
+            format!(
+                " (it ran shut in, {sandbox}; if that is why: sandbox = \"off\" under [run] in \
+                regatta.toml, then regatta init)"
+            )
+        }
         _ => String::new(),
     }
 }
 
 /// Describes the end of a check, with a summary of its output.
 pub(crate) fn describe_result(result: &CheckResult) -> String {
-    let (how, summary) = (describe_end_with_hint(result), failure::summary(&result.output));
-    if summary.is_empty() { how } else { format!("{how}: {summary}") }
+    let (how, summary) = (
+        describe_end_with_hint(result),
+        failure::summary(&result.output),
+    );
+    if summary.is_empty() {
+        how
+    } else {
+        format!("{how}: {summary}")
+    }
 }
 
 /// Describes the end of a check, with a hint if its sandbox may be the cause.
@@ -276,7 +348,12 @@ pub(crate) fn describe_end_with_hint(result: &CheckResult) -> String {
 
 /// Returns `file` below `dir`, unless its spelling or a link leads out of `dir` (S6).
 fn path_within(dir: &Path, file: &str) -> Option<PathBuf> {
-    let plain = Path::new(file).components().all(|it| matches!(it, Component::Normal(_) | Component::CurDir));
-    let (top, path) = (dir.canonicalize().ok()?, dir.join(file).canonicalize().ok()?);
+    let plain = Path::new(file)
+        .components()
+        .all(|it| matches!(it, Component::Normal(_) | Component::CurDir));
+    let (top, path) = (
+        dir.canonicalize().ok()?,
+        dir.join(file).canonicalize().ok()?,
+    );
     (plain && path.starts_with(top)).then_some(path)
 }

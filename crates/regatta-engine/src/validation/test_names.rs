@@ -6,15 +6,30 @@ const GO_HELPERS: [&str; 6] = ["testutil", "helpers", "main", "export", "example
 
 /// Returns a line about a new test file whose name is wrong. `exists` says whether a path exists.
 pub(crate) fn naming_problem(path: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
-    let (dir, name) = path.rsplit_once('/').map_or(("", path), |(dir, name)| (dir, name));
-    let beside = |file: &str| exists(&if dir.is_empty() { file.to_owned() } else { format!("{dir}/{file}") });
-    let in_tests = dir.split('/').any(|it| matches!(it, "tests" | "test" | "__tests__" | "testing" | "e2e" | "spec"));
+    let (dir, name) = path
+        .rsplit_once('/')
+        .map_or(("", path), |(dir, name)| (dir, name));
+    let beside = |file: &str| {
+        exists(&if dir.is_empty() {
+            file.to_owned()
+        } else {
+            format!("{dir}/{file}")
+        })
+    };
+    let in_tests = dir.split('/').any(|it| {
+        matches!(
+            it,
+            "tests" | "test" | "__tests__" | "testing" | "e2e" | "spec"
+        )
+    });
     let (stem, extension) = name.rsplit_once('.')?;
     let advice = match extension {
         "go" => go_problem(stem, beside),
         "py" => python_problem(stem),
         "rs" => rust_problem(stem, dir, in_tests, beside),
-        "ts" | "tsx" | "js" | "jsx" | "mts" | "cts" | "mjs" => script_problem(stem, in_tests, beside),
+        "ts" | "tsx" | "js" | "jsx" | "mts" | "cts" | "mjs" => {
+            script_problem(stem, in_tests, beside)
+        }
         _ => None,
     }?;
     Some(format!("{path} is not a valid name for a test: {advice}"))
@@ -30,19 +45,32 @@ fn is_for_coverage(source: &str) -> bool {
 fn go_problem(stem: &str, beside: impl Fn(&str) -> bool) -> Option<String> {
     let source = stem.strip_suffix("_test")?;
     if is_for_coverage(source) && !beside(&format!("{source}.go")) {
-        return Some("name it after the file it tests, <source>_test.go or <source>_extra_test.go".into());
+        return Some(
+            "name it after the file it tests, <source>_test.go or <source>_extra_test.go".into(),
+        );
     }
     let plain = source.strip_suffix("_extra").unwrap_or(source);
-    let known = beside(&format!("{plain}.go")) || beside(&format!("{source}.go")) || GO_HELPERS.contains(&plain);
-    (!known).then(|| format!("there is no {plain}.go beside it; use <source>_test.go or <source>_extra_test.go"))
+    let known = beside(&format!("{plain}.go"))
+        || beside(&format!("{source}.go"))
+        || GO_HELPERS.contains(&plain);
+    (!known).then(|| {
+        format!("there is no {plain}.go beside it; use <source>_test.go or <source>_extra_test.go")
+    })
 }
 
 fn python_problem(stem: &str) -> Option<String> {
-    let source = stem.strip_prefix("test_").or_else(|| stem.strip_suffix("_test"));
+    let source = stem
+        .strip_prefix("test_")
+        .or_else(|| stem.strip_suffix("_test"));
     match source {
-        Some(source) if is_for_coverage(source) => Some("name it after what it tests, test_<module>.py".into()),
+        Some(source) if is_for_coverage(source) => {
+            Some("name it after what it tests, test_<module>.py".into())
+        }
         Some(_) => None,
-        None if stem.starts_with("tests_") || stem.ends_with("_tests") || is_unmarked_test(stem) => {
+        None if stem.starts_with("tests_")
+            || stem.ends_with("_tests")
+            || is_unmarked_test(stem) =>
+        {
             Some("it would not be collected; use test_<module>.py".into())
         }
         None => None,
@@ -51,32 +79,65 @@ fn python_problem(stem: &str) -> Option<String> {
 
 /// Returns whether a name such as `testfoo` was meant for a test but does not mark one.
 fn is_unmarked_test(stem: &str) -> bool {
-    let plain = ["test", "tests", "testing", "testutil", "testutils", "testcase", "testcases", "testlib", "testdata"];
-    stem.starts_with("test") && !plain.contains(&stem) && !stem.starts_with("test_") && !stem.contains("util")
+    let plain = [
+        "test",
+        "tests",
+        "testing",
+        "testutil",
+        "testutils",
+        "testcase",
+        "testcases",
+        "testlib",
+        "testdata",
+    ];
+    stem.starts_with("test")
+        && !plain.contains(&stem)
+        && !stem.starts_with("test_")
+        && !stem.contains("util")
 }
 
-fn rust_problem(stem: &str, dir: &str, in_tests: bool, beside: impl Fn(&str) -> bool) -> Option<String> {
-    let source = stem.strip_suffix("_tests").or_else(|| stem.strip_suffix("_test"));
+fn rust_problem(
+    stem: &str,
+    dir: &str,
+    in_tests: bool,
+    beside: impl Fn(&str) -> bool,
+) -> Option<String> {
+    let source = stem
+        .strip_suffix("_tests")
+        .or_else(|| stem.strip_suffix("_test"));
     if (source.is_some() || in_tests) && is_for_coverage(source.unwrap_or(stem)) {
         return Some("name it after what it tests, <module>_tests.rs".into());
     }
     let source = source.filter(|_| !in_tests)?;
     let parent = dir.rsplit('/').next().unwrap_or_default();
     let known = beside(&format!("{source}.rs")) || beside(source) || parent == source;
-    (!known).then(|| format!("there is no {source}.rs beside it; use <module>_tests.rs, or put it into tests/"))
+    (!known).then(|| {
+        format!("there is no {source}.rs beside it; use <module>_tests.rs, or put it into tests/")
+    })
 }
 
 fn script_problem(stem: &str, in_tests: bool, beside: impl Fn(&str) -> bool) -> Option<String> {
-    let Some(source) = stem.strip_suffix(".test").or_else(|| stem.strip_suffix(".spec")) else {
-        let meant = ["_test", "-test", "_spec", "-spec", ".tests", ".specs"].iter().any(|it| stem.ends_with(it));
+    let Some(source) = stem
+        .strip_suffix(".test")
+        .or_else(|| stem.strip_suffix(".spec"))
+    else {
+        let meant = ["_test", "-test", "_spec", "-spec", ".tests", ".specs"]
+            .iter()
+            .any(|it| stem.ends_with(it));
         let meant = meant || stem.starts_with("test_") || stem.starts_with("test-");
-        return (meant && !in_tests).then(|| "it would not be found; use <source>.test.ts or <source>.spec.ts".into());
+        return (meant && !in_tests)
+            .then(|| "it would not be found; use <source>.test.ts or <source>.spec.ts".into());
     };
     if is_for_coverage(source) && !beside(&format!("{source}.ts")) {
         return Some("name it after the file it tests, <source>.test.ts".into());
     }
-    let known = in_tests || ["ts", "tsx", "js", "jsx", "mts", "mjs"].iter().any(|it| beside(&format!("{source}.{it}")));
-    (!known).then(|| format!("there is no {source}.ts beside it; use <source>.test.ts, or put it into tests/"))
+    let known = in_tests
+        || ["ts", "tsx", "js", "jsx", "mts", "mjs"]
+            .iter()
+            .any(|it| beside(&format!("{source}.{it}")));
+    (!known).then(|| {
+        format!("there is no {source}.ts beside it; use <source>.test.ts, or put it into tests/")
+    })
 }
 
 #[cfg(test)]
@@ -85,8 +146,15 @@ mod tests {
 
     #[test]
     fn a_test_file_must_be_named_after_its_source_file() {
-        let there =
-            ["pkg/goals.go", "pkg/cover.go", "src/parse.rs", "src/lex/mod.rs", "src/lex", "web/app.ts", "web/b.tsx"];
+        let there = [
+            "pkg/goals.go",
+            "pkg/cover.go",
+            "src/parse.rs",
+            "src/lex/mod.rs",
+            "src/lex",
+            "web/app.ts",
+            "web/b.tsx",
+        ];
         let check = |path: &str, right: bool| {
             let said = naming_problem(path, |it| there.contains(&it));
             assert_eq!(said.is_none(), right, "{path}: {said:?}");

@@ -6,20 +6,28 @@ use regatta_core::claim::Acquire;
 use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::ids::RequestKey;
 use regatta_core::refusal::Refusal;
-use regatta_engine::{Engine, CommandFailure, CommandReply};
+use regatta_engine::{CommandFailure, CommandReply, Engine};
 use regatta_testkit::crash_points::EngineLife;
 
 use crate::support::*;
 
 const FILE: &str = "file://shop/src/**";
 
-fn start_acquire<'a>(engine: &'a Engine, ask: Acquire) -> PolledFuture<'a, Result<CommandReply, CommandFailure>> {
+fn start_acquire<'a>(
+    engine: &'a Engine,
+    ask: Acquire,
+) -> PolledFuture<'a, Result<CommandReply, CommandFailure>> {
     let waits = engine.board().waits.len();
     let mut future: PolledFuture<'a, _> = Box::pin(engine.acquire(person(), None, ask));
     assert!(poll(&mut future).is_none());
-    wait_until(engine, "the wait is stored", |board| board.waits.len() == waits + 1);
+    wait_until(engine, "the wait is stored", |board| {
+        board.waits.len() == waits + 1
+    });
     submit(engine, post("so that the answer is certainly sent"));
-    assert!(poll(&mut future).is_none(), "the caller was answered although it waits");
+    assert!(
+        poll(&mut future).is_none(),
+        "the caller was answered although it waits"
+    );
     future
 }
 
@@ -54,11 +62,18 @@ fn a_wait_that_times_out_names_the_holder() {
     let waiting = start_acquire(&engine, acquire("bob", FILE, 1_000));
     world.clock.advance(Duration::from_millis(1_000));
     submit(&engine, post("tick"));
-    assert_eq!(engine.board().waits.len(), 1, "the wait ended early: the millisecond in which it began counts in full");
+    assert_eq!(
+        engine.board().waits.len(),
+        1,
+        "the wait ended early: the millisecond in which it began counts in full"
+    );
     world.clock.advance(Duration::from_millis(1));
     submit(&engine, post("tick"));
     match block_on(waiting) {
-        Err(CommandFailure::Refused { refusal: Refusal::ClaimHeld { holders }, .. }) => {
+        Err(CommandFailure::Refused {
+            refusal: Refusal::ClaimHeld { holders },
+            ..
+        }) => {
             assert_eq!(holders[0].owner.to_string(), "ann")
         }
         other => panic!("{other:?}"),
@@ -70,11 +85,23 @@ fn a_wait_that_times_out_names_the_holder() {
 /// The alarm fires in real time, without another request.
 #[test]
 fn a_wait_times_out_in_real_time_without_another_request() {
-    let world = World { uses_real_time: true, ..World::new(append_own_name) };
+    let world = World {
+        uses_real_time: true,
+        ..World::new(append_own_name)
+    };
     let engine = world.start();
     acquire_command(&engine, "ann");
     let answer = block_on(engine.acquire(person(), None, acquire("bob", FILE, 50)));
-    assert!(matches!(answer, Err(CommandFailure::Refused { refusal: Refusal::ClaimHeld { .. }, .. })), "{answer:?}");
+    assert!(
+        matches!(
+            answer,
+            Err(CommandFailure::Refused {
+                refusal: Refusal::ClaimHeld { .. },
+                ..
+            })
+        ),
+        "{answer:?}"
+    );
     engine.shutdown();
 }
 
@@ -87,7 +114,9 @@ fn a_caller_that_disconnects_while_it_waits_leaves_no_wait_behind() {
     let gone = start_acquire(&engine, acquire("bob", FILE, 60_000));
     let behind = start_acquire(&engine, acquire("cid", FILE, 60_000));
     drop(gone);
-    wait_until(&engine, "the first wait is cancelled", |board| board.waits.len() == 1);
+    wait_until(&engine, "the first wait is cancelled", |board| {
+        board.waits.len() == 1
+    });
     submit(&engine, release);
     granted(&block_on(behind).unwrap());
     engine.shutdown();
@@ -99,12 +128,15 @@ fn a_caller_that_disconnects_before_the_commit_leaves_no_wait_behind() {
     let engine = world.start_in(&life).unwrap();
     acquire_command(&engine, "ann");
     let commit = life.hold_next("store.commit");
-    let mut gone: PolledFuture<'_, _> = Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
+    let mut gone: PolledFuture<'_, _> =
+        Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
     assert!(poll(&mut gone).is_none());
     commit.wait_until_reached();
     drop(gone);
     commit.release();
-    wait_until(&engine, "the wait was stored and cancelled", |board| board.counters.wait == 1 && board.waits.is_empty());
+    wait_until(&engine, "the wait was stored and cancelled", |board| {
+        board.counters.wait == 1 && board.waits.is_empty()
+    });
     engine.shutdown();
 }
 
@@ -113,12 +145,17 @@ fn a_caller_that_disconnects_after_the_commit_leaves_no_wait_behind() {
     let world = World::new(append_own_name);
     let engine = world.start();
     acquire_command(&engine, "ann");
-    let mut gone: PolledFuture<'_, _> = Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
+    let mut gone: PolledFuture<'_, _> =
+        Box::pin(engine.acquire(person(), None, acquire("bob", FILE, 60_000)));
     assert!(poll(&mut gone).is_none());
-    wait_until(&engine, "the wait is stored", |board| board.waits.len() == 1);
+    wait_until(&engine, "the wait is stored", |board| {
+        board.waits.len() == 1
+    });
     submit(&engine, post("so that the answer is certainly sent"));
     drop(gone);
-    wait_until(&engine, "the wait is cancelled", |board| board.waits.is_empty());
+    wait_until(&engine, "the wait is cancelled", |board| {
+        board.waits.is_empty()
+    });
     engine.shutdown();
 }
 
@@ -139,7 +176,9 @@ fn a_wait_is_cancelled_although_the_queue_is_full() {
     commit.release();
     block_on(first).unwrap();
     block_on(second).unwrap();
-    wait_until(&engine, "the wait is cancelled", |board| board.waits.is_empty());
+    wait_until(&engine, "the wait is cancelled", |board| {
+        board.waits.is_empty()
+    });
     engine.shutdown();
 }
 
@@ -149,7 +188,8 @@ fn a_grant_whose_reply_was_lost_is_returned_again() {
     let world = World::new(append_own_name);
     let engine = world.start();
     let key = RequestKey::new("grant").unwrap();
-    let first = block_on(engine.acquire(person(), Some(key.clone()), acquire("bob", FILE, 0))).unwrap();
+    let first =
+        block_on(engine.acquire(person(), Some(key.clone()), acquire("bob", FILE, 0))).unwrap();
     engine.shutdown();
     let engine = world.start();
     let again = block_on(engine.acquire(person(), Some(key), acquire("bob", FILE, 0))).unwrap();
@@ -171,7 +211,11 @@ fn a_restart_keeps_claims_and_ends_waits() {
     world.clock.advance(Duration::from_secs(3_600));
     let engine = world.start();
     assert!(engine.board().waits.is_empty());
-    assert_eq!(engine.board().claims.len(), 1, "L5: the time without a daemon counted");
+    assert_eq!(
+        engine.board().claims.len(),
+        1,
+        "L5: the time without a daemon counted"
+    );
     assert_eq!(submit(&engine, release).outcome, CommandOutcome::Done);
     engine.shutdown();
 }

@@ -2,18 +2,22 @@
 //! commit.
 
 use regatta_core::command::{Command, CommandOutcome};
-use regatta_core::limits::MachineLimits;
 use regatta_core::ids::TaskId;
+use regatta_core::limits::MachineLimits;
 use regatta_core::refusal::Refusal;
 use regatta_engine::CommandFailure;
 use regatta_engine::ports::store::{Store, StoreError};
-use regatta_testkit::fake_store::CommitFault;
 use regatta_testkit::crash_points::EngineLife;
+use regatta_testkit::fake_store::CommitFault;
 
 use crate::support::*;
 
 fn disk_full() -> StoreError {
-    StoreError { code: "disk_full", message: "the disk is full".into(), hint: "free some".into() }
+    StoreError {
+        code: "disk_full",
+        message: "the disk is full".into(),
+        hint: "free some".into(),
+    }
 }
 
 /// D1, L4: no request is answered before its commit returned.
@@ -27,7 +31,13 @@ fn d1_an_answer_comes_after_the_commit() {
     commit.wait_until_reached();
     // A refusal may depend on an earlier command of the same batch, so it is not sent before the
     // commit either.
-    let mut refused = start_submit(&engine, person_request(Command::CancelTask { task: TaskId(7), reason: "no".into() }));
+    let mut refused = start_submit(
+        &engine,
+        person_request(Command::CancelTask {
+            task: TaskId(7),
+            reason: "no".into(),
+        }),
+    );
     assert!(poll(&mut accepted).is_none() && poll(&mut refused).is_none());
     assert_eq!(world.store.clone().load().unwrap().board.tasks.len(), 0);
     commit.release();
@@ -53,23 +63,50 @@ fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
     let first = start_submit(&engine, person_request(post("first")));
     commit.wait_until_reached();
     let mission = mission(&["ann"], vec![planned("a", "a", &[])]);
-    let batch: Vec<_> =
-        [post("second"), mission.clone(), add_task("b"), Command::CancelTask { task: TaskId(9), reason: "no".into() }]
-            .map(|it| start_submit(&engine, person_request(it)))
-            .into();
-    world.store.fail_after(1, CommitFault::BeforeCommit(disk_full()));
+    let batch: Vec<_> = [
+        post("second"),
+        mission.clone(),
+        add_task("b"),
+        Command::CancelTask {
+            task: TaskId(9),
+            reason: "no".into(),
+        },
+    ]
+    .map(|it| start_submit(&engine, person_request(it)))
+    .into();
+    world
+        .store
+        .fail_after(1, CommitFault::BeforeCommit(disk_full()));
     let mut events = engine.subscribe_events();
     commit.release();
     block_on(first).unwrap();
-    let before = wait_until(&engine, "the first message is stored", |board| board.counters.message == 1);
+    let before = wait_until(&engine, "the first message is stored", |board| {
+        board.counters.message == 1
+    });
     for answer in batch {
         assert_eq!(block_on(answer), Err(CommandFailure::Store(disk_full())));
     }
 
-    assert_eq!((engine.board(), folded(&engine)), (before.clone(), (*before).clone()));
-    assert_eq!(events.try_recv().unwrap().last().unwrap().revision, before.revision);
-    assert!(events.try_recv().is_err(), "an event of the failed batch was published");
-    assert_eq!((world.outbox(), life.call_count("git.prepare"), life.call_count("agents.start")), (0, 0, 0));
+    assert_eq!(
+        (engine.board(), folded(&engine)),
+        (before.clone(), (*before).clone())
+    );
+    assert_eq!(
+        events.try_recv().unwrap().last().unwrap().revision,
+        before.revision
+    );
+    assert!(
+        events.try_recv().is_err(),
+        "an event of the failed batch was published"
+    );
+    assert_eq!(
+        (
+            world.outbox(),
+            life.call_count("git.prepare"),
+            life.call_count("agents.start")
+        ),
+        (0, 0, 0)
+    );
 
     submit(&engine, mission);
     wait_until_done(&engine, &life, &world);
@@ -80,12 +117,20 @@ fn p9_a_commit_that_fails_changes_nothing_and_the_next_one_works() {
 /// P9: reports of effects are not lost while the store fails.
 #[test]
 fn p9_a_report_waits_for_the_store() {
-    let world = World::new(|program| program.wait_for("go").map_or_else(|it| it, |()| append_own_name(program)));
+    let world = World::new(|program| {
+        program
+            .wait_for("go")
+            .map_or_else(|it| it, |()| append_own_name(program))
+    });
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    world.agents.wait_until_started(regatta_core::ids::AttemptId(1));
-    world.store.fail_next(CommitFault::BeforeCommit(disk_full()));
+    world
+        .agents
+        .wait_until_started(regatta_core::ids::AttemptId(1));
+    world
+        .store
+        .fail_next(CommitFault::BeforeCommit(disk_full()));
     world.agents.release("go");
     wait_until_done(&engine, &life, &world);
     assert_eq!(world.agents.program_counts()["T1"], 1);
@@ -117,12 +162,24 @@ fn queued_requests_are_committed_together() {
     let first = start_submit(&engine, person_request(post("first")));
     commit.wait_until_reached();
     let before = world.store.commit_count();
-    let all: Vec<_> = (0..400).map(|nth| start_submit(&engine, person_request(post(&format!("number {nth}"))))).collect();
+    let all: Vec<_> = (0..400)
+        .map(|nth| start_submit(&engine, person_request(post(&format!("number {nth}")))))
+        .collect();
     commit.release();
     block_on(first).unwrap();
-    let revisions: Vec<u64> = all.into_iter().map(|it| block_on(it).unwrap().revision).collect();
-    assert!(revisions.is_sorted_by(|a, b| a < b), "the revisions are not in order of arrival");
-    assert_eq!(world.store.commit_count() - before, 2, "expected the held commit and one for all other requests");
+    let revisions: Vec<u64> = all
+        .into_iter()
+        .map(|it| block_on(it).unwrap().revision)
+        .collect();
+    assert!(
+        revisions.is_sorted_by(|a, b| a < b),
+        "the revisions are not in order of arrival"
+    );
+    assert_eq!(
+        world.store.commit_count() - before,
+        2,
+        "expected the held commit and one for all other requests"
+    );
     engine.shutdown();
 }
 
@@ -135,7 +192,9 @@ fn many_threads_share_the_writer() {
     std::thread::scope(|scope| {
         for thread in 0..8 {
             let engine = &engine;
-            scope.spawn(move || (0..50).for_each(|nth| _ = submit(engine, post(&format!("{thread}.{nth}")))));
+            scope.spawn(move || {
+                (0..50).for_each(|nth| _ = submit(engine, post(&format!("{thread}.{nth}"))))
+            });
         }
     });
     assert_eq!(engine.board().counters.message, 400);
@@ -152,7 +211,10 @@ fn a_full_queue_holds_callers_back() {
     let commit = life.hold_next("store.commit");
     let first = start_submit(&engine, person_request(post("being committed")));
     commit.wait_until_reached();
-    let queued = [start_submit(&engine, person_request(post("queued"))), start_submit(&engine, person_request(post("queued too")))];
+    let queued = [
+        start_submit(&engine, person_request(post("queued"))),
+        start_submit(&engine, person_request(post("queued too"))),
+    ];
     let held_back = start_submit(&engine, person_request(post("held back and given up")));
     let patient = start_submit(&engine, person_request(post("held back and patient")));
     drop(held_back);
@@ -162,7 +224,11 @@ fn a_full_queue_holds_callers_back() {
         block_on(it).unwrap();
     }
     block_on(patient).unwrap();
-    assert_eq!(engine.board().counters.message, 4, "a request that was given up before it was queued was executed");
+    assert_eq!(
+        engine.board().counters.message,
+        4,
+        "a request that was given up before it was queued was executed"
+    );
     engine.shutdown();
 }
 
@@ -180,9 +246,13 @@ fn a_store_that_is_behind_catches_up_when_the_engine_is_idle() {
     let held = start_submit(&engine, person_request(add_task("b")));
     rest.release();
     block_on(held).unwrap();
-    life.wait_until("the store is no longer behind", || !world.store.has_deferred_rows());
+    life.wait_until("the store is no longer behind", || {
+        !world.store.has_deferred_rows()
+    });
     submit(&engine, add_task("c"));
-    life.wait_until("the store is not behind after the next commit", || !world.store.has_deferred_rows());
+    life.wait_until("the store is not behind after the next commit", || {
+        !world.store.has_deferred_rows()
+    });
     assert_eq!(engine.board().tasks.len(), 3);
     engine.shutdown();
 }
@@ -195,13 +265,31 @@ fn j9_the_same_key_gives_the_same_answer_after_a_restart() {
     submit(&engine, add_project());
     let first = engine.submit(keyed_request("k1", add_task("a"))).unwrap();
     let revision = engine.board().revision;
-    assert_eq!(engine.submit(keyed_request("k1", add_task("a"))).unwrap().outcome, first.outcome);
+    assert_eq!(
+        engine
+            .submit(keyed_request("k1", add_task("a")))
+            .unwrap()
+            .outcome,
+        first.outcome
+    );
     assert_eq!(engine.board().revision, revision);
     engine.shutdown();
 
     let engine = world.start();
-    assert_eq!(engine.submit(keyed_request("k1", add_task("a"))).unwrap().outcome, first.outcome);
-    assert_eq!(engine.submit(keyed_request("k2", add_task("a"))).unwrap().outcome, CommandOutcome::Task(TaskId(2)));
+    assert_eq!(
+        engine
+            .submit(keyed_request("k1", add_task("a")))
+            .unwrap()
+            .outcome,
+        first.outcome
+    );
+    assert_eq!(
+        engine
+            .submit(keyed_request("k2", add_task("a")))
+            .unwrap()
+            .outcome,
+        CommandOutcome::Task(TaskId(2))
+    );
     assert_eq!(engine.board().tasks.len(), 2);
     engine.shutdown();
 }
@@ -212,12 +300,23 @@ fn j9_the_same_key_twice_in_one_batch_executes_once() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
     let engine = world.start_in(&life).unwrap();
     let commit = life.hold_next("store.commit");
-    let first = start_submit(&engine, person_request(Command::SetLimits { limits: MachineLimits { max_attempts: 3, ..MachineLimits::default() } }));
+    let first = start_submit(
+        &engine,
+        person_request(Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts: 3,
+                ..MachineLimits::default()
+            },
+        }),
+    );
     commit.wait_until_reached();
     let [one, two] = [0, 1].map(|_| start_submit(&engine, keyed_request("k", post("once"))));
     commit.release();
     block_on(first).unwrap();
-    assert_eq!(block_on(one).unwrap().outcome, block_on(two).unwrap().outcome);
+    assert_eq!(
+        block_on(one).unwrap().outcome,
+        block_on(two).unwrap().outcome
+    );
     assert_eq!(engine.board().counters.message, 1);
     engine.shutdown();
 }

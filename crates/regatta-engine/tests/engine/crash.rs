@@ -17,9 +17,9 @@ use regatta_core::ids::{AttemptId, TaskId};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::ports::git::{Git, ProjectRepo};
 use regatta_engine::ports::store::Store;
-use regatta_engine::{Engine, CommandFailure};
-use regatta_testkit::fake_agents::FakeProgram;
+use regatta_engine::{CommandFailure, Engine};
 use regatta_testkit::crash_points::EngineLife;
+use regatta_testkit::fake_agents::FakeProgram;
 
 use crate::support::*;
 use crate::workspaces::{ready_project, repo, settings};
@@ -37,7 +37,10 @@ struct Scenario {
 
 impl Scenario {
     fn requests(self) -> Vec<Request> {
-        (1..).zip((self.commands)()).map(|(nth, it)| keyed_request(&format!("client-{nth}"), it)).collect()
+        (1..)
+            .zip((self.commands)())
+            .map(|(nth, it)| keyed_request(&format!("client-{nth}"), it))
+            .collect()
     }
 }
 
@@ -45,16 +48,31 @@ impl Scenario {
 /// same file, so its landing conflicts. The third task depends on the first.
 const THREE_TASKS: Scenario = Scenario {
     commands: || {
-        let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
-        vec![add_project(), register("ann"), register("bob"), mission(&["ann", "bob"], plan)]
+        let plan = vec![
+            planned("a", "a", &[]),
+            planned("b", "b", &[]),
+            planned("c", "c", &[0]),
+        ];
+        vec![
+            add_project(),
+            register("ann"),
+            register("bob"),
+            mission(&["ann", "bob"], plan),
+        ]
     },
     can_send: |_, _| true,
     program: |program| {
         if program.task() == "T2" && program.run_number() == 1 {
-            program.git().commit_as_person(Path::new(REPO), "b", "a person's\n");
+            program
+                .git()
+                .commit_as_person(Path::new(REPO), "b", "a person's\n");
         }
         if program.task() == "T3" {
-            assert_eq!(program.read("a"), "T1\n", "J5: the task starts without the work it depends on");
+            assert_eq!(
+                program.read("a"),
+                "T1\n",
+                "J5: the task starts without the work it depends on"
+            );
         }
         append_own_name(program)
     },
@@ -65,8 +83,17 @@ const THREE_TASKS: Scenario = Scenario {
 /// Two tasks in one wave and one in the next, with one commit per wave.
 const ONE_COMMIT_PER_WAVE: Scenario = Scenario {
     commands: || {
-        let plan = vec![planned("a", "a", &[]), planned("b", "b", &[]), planned("c", "c", &[0])];
-        vec![add_project(), register("ann"), register("bob"), wave_mission(&["ann", "bob"], plan)]
+        let plan = vec![
+            planned("a", "a", &[]),
+            planned("b", "b", &[]),
+            planned("c", "c", &[0]),
+        ];
+        vec![
+            add_project(),
+            register("ann"),
+            register("bob"),
+            wave_mission(&["ann", "bob"], plan),
+        ]
     },
     can_send: |_, _| true,
     program: append_own_name,
@@ -74,8 +101,20 @@ const ONE_COMMIT_PER_WAVE: Scenario = Scenario {
         let log = world.git.commit_messages(Path::new(REPO));
         assert_eq!(log, ["first", "All of it: wave 1 of M1", "Change c"], "Q7");
         assert_eq!(world.git.trunk_moves().len(), 2, "Q7");
-        let landed = |id: u64| engine.history().task(TaskId(id)).unwrap().unwrap().landed.unwrap();
-        assert_eq!(landed(1), landed(2), "the tasks of a wave landed as different commits");
+        let landed = |id: u64| {
+            engine
+                .history()
+                .task(TaskId(id))
+                .unwrap()
+                .unwrap()
+                .landed
+                .unwrap()
+        };
+        assert_eq!(
+            landed(1),
+            landed(2),
+            "the tasks of a wave landed as different commits"
+        );
         assert_eq!(event_counter(engine)("attempt.started"), 3, "J8");
     },
     task_count: 3,
@@ -85,31 +124,70 @@ const ONE_COMMIT_PER_WAVE: Scenario = Scenario {
 const ONE_STOP: Scenario = Scenario {
     commands: || {
         let plan = vec![planned("a", "a", &[])];
-        let stop = Command::StopTask { task: TaskId(1), reason: "again, please".into(), pause: false };
-        vec![add_project(), register("ann"), mission(&["ann"], plan), stop]
+        let stop = Command::StopTask {
+            task: TaskId(1),
+            reason: "again, please".into(),
+            pause: false,
+        };
+        vec![
+            add_project(),
+            register("ann"),
+            mission(&["ann"], plan),
+            stop,
+        ]
     },
     can_send: |nth, board| nth < 3 || board.counters.attempt > 0,
-    program: |program| if program.attempt() == AttemptId(1) { program.hang_until_stopped() } else { append_own_name(program) },
+    program: |program| {
+        if program.attempt() == AttemptId(1) {
+            program.hang_until_stopped()
+        } else {
+            append_own_name(program)
+        }
+    },
     assert_done_once: assert_stopped_and_landed,
     task_count: 1,
 };
 
 /// One task in a project whose workspaces have a copied file, two setup commands and ports.
 const PREPARED_WORKSPACE: Scenario = Scenario {
-    commands: || vec![ready_project(), register("ann"), mission(&["ann"], vec![planned("a", "a", &[])])],
+    commands: || {
+        vec![
+            ready_project(),
+            register("ann"),
+            mission(&["ann"], vec![planned("a", "a", &[])]),
+        ]
+    },
     can_send: |_, _| true,
     program: |program| {
-        let repo = ProjectRepo { workspace: settings().workspace, ..repo() };
+        let repo = ProjectRepo {
+            workspace: settings().workspace,
+            ..repo()
+        };
         assert!(
             program.git().is_ready(&repo, program.attempt()),
             "the program started before its workspace was ready"
         );
-        assert!(program.launch().env.iter().any(|it| it.0 == "REGATTA_PORT_1"), "{:?}", program.launch().env);
+        assert!(
+            program
+                .launch()
+                .env
+                .iter()
+                .any(|it| it.0 == "REGATTA_PORT_1"),
+            "{:?}",
+            program.launch().env
+        );
         append_own_name(program)
     },
     assert_done_once: |world, engine| {
         assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
-        assert_eq!((world.git.trunk_moves().len(), world.agents.program_counts()["T1"]), (1, 1), "J8");
+        assert_eq!(
+            (
+                world.git.trunk_moves().len(),
+                world.agents.program_counts()["T1"]
+            ),
+            (1, 1),
+            "J8"
+        );
         assert_eq!(event_counter(engine)("attempt.started"), 1, "J8");
     },
     task_count: 1,
@@ -125,8 +203,19 @@ struct Client {
 
 impl Client {
     /// Sends the remaining requests. Stops at the first request without an answer.
-    fn send_requests(&mut self, story: Scenario, engine: &Engine, world: &World, life: &EngineLife) -> bool {
-        for (nth, request) in story.requests().into_iter().enumerate().skip(self.answers.len()) {
+    fn send_requests(
+        &mut self,
+        story: Scenario,
+        engine: &Engine,
+        world: &World,
+        life: &EngineLife,
+    ) -> bool {
+        for (nth, request) in story
+            .requests()
+            .into_iter()
+            .enumerate()
+            .skip(self.answers.len())
+        {
             let may_ask = || (story.can_send)(nth, &world.store.clone().load().unwrap().board);
             life.wait_until("the client may ask", || life.is_over() || may_ask());
             match engine.submit(request) {
@@ -158,7 +247,11 @@ struct Run {
 fn run(story: Scenario, ends: &[usize]) -> Run {
     let world = World::new(story.program);
     let mut client = Client::default();
-    let mut run = Run { crashes: 0, steps: 0, ended_engines: vec![] };
+    let mut run = Run {
+        crashes: 0,
+        steps: 0,
+        ended_engines: vec![],
+    };
     for end in ends.iter().copied().map(Some).chain([None]) {
         let life = end.map_or_else(EngineLife::new, EngineLife::until_step);
         let lived = run_life(story, &world, &life, &mut client, &mut run.ended_engines);
@@ -172,12 +265,22 @@ fn run(story: Scenario, ends: &[usize]) -> Run {
 }
 
 /// Runs one life. Returns `true` if everything was done in it.
-fn run_life(story: Scenario, world: &World, life: &EngineLife, client: &mut Client, funerals: &mut Vec<JoinHandle<()>>) -> bool {
+fn run_life(
+    story: Scenario,
+    world: &World,
+    life: &EngineLife,
+    client: &mut Client,
+    funerals: &mut Vec<JoinHandle<()>>,
+) -> bool {
     let Ok(engine) = world.start_in(life) else {
         assert!(life.is_over());
         return false;
     };
-    assert!(engine.board().revision >= client.revision, "D1: the client has seen revision {}", client.revision);
+    assert!(
+        engine.board().revision >= client.revision,
+        "D1: the client has seen revision {}",
+        client.revision
+    );
     let all_said = client.send_requests(story, &engine, world, life);
     assert!(all_said || life.is_over());
     // Reads the store, because the board is published one step after it is stored.
@@ -200,7 +303,9 @@ fn run_life(story: Scenario, world: &World, life: &EngineLife, client: &mut Clie
         return false;
     }
     let revision = world.store.clone().load().unwrap().board.revision;
-    wait_until(&engine, "the last revision is published", |board| board.revision == revision);
+    wait_until(&engine, "the last revision is published", |board| {
+        board.revision == revision
+    });
     assert_clean(&engine, world);
     (story.assert_done_once)(world, &engine);
     // D1, J9: every acknowledged result exists, and repeating a request does nothing.
@@ -222,41 +327,120 @@ fn event_counter(engine: &Engine) -> impl Fn(&str) -> usize {
 
 fn assert_three_landed(world: &World, engine: &Engine) {
     let trunk = world.git.trunk(Path::new(REPO));
-    let expected = [("README", "shop\n"), ("a", "T1\n"), ("b", "a person's\nT2\n"), ("c", "T3\n")];
-    assert!(trunk.iter().map(|(path, content)| (path.as_str(), content.as_str())).eq(expected), "{trunk:?}");
+    let expected = [
+        ("README", "shop\n"),
+        ("a", "T1\n"),
+        ("b", "a person's\nT2\n"),
+        ("c", "T3\n"),
+    ];
+    assert!(
+        trunk
+            .iter()
+            .map(|(path, content)| (path.as_str(), content.as_str()))
+            .eq(expected),
+        "{trunk:?}"
+    );
     // At most one move for each landing, and one commit for each task and the person (Q7). The
     // fakes check Q1 and Q2.
-    assert!(world.git.trunk_moves().len() <= 3, "Q7: {:?}", world.git.trunk_moves());
+    assert!(
+        world.git.trunk_moves().len() <= 3,
+        "Q7: {:?}",
+        world.git.trunk_moves()
+    );
     assert_eq!(world.git.commit_messages(Path::new(REPO)).len(), 5, "Q7");
     // No crash cost or repeated an attempt (J2, J8).
     let programs: Vec<_> = world.agents.program_counts().into_iter().collect();
-    assert_eq!(programs, [("T1".into(), 1), ("T2".into(), 2), ("T3".into(), 1)], "J8");
+    assert_eq!(
+        programs,
+        [("T1".into(), 1), ("T2".into(), 2), ("T3".into(), 1)],
+        "J8"
+    );
     let count = event_counter(engine);
-    assert_eq!((count("attempt.started"), count("attempt.ended"), count("task.completed")), (4, 4, 3), "J6, J7");
-    assert_eq!((count("landing.landed"), count("landing.ended"), count("mission.ended")), (3, 1, 1), "Q8");
+    assert_eq!(
+        (
+            count("attempt.started"),
+            count("attempt.ended"),
+            count("task.completed")
+        ),
+        (4, 4, 3),
+        "J6, J7"
+    );
+    assert_eq!(
+        (
+            count("landing.landed"),
+            count("landing.ended"),
+            count("mission.ended")
+        ),
+        (3, 1, 1),
+        "Q8"
+    );
     for attempt in (1..=4).map(AttemptId) {
-        assert_eq!(engine.history().attempt(attempt).unwrap().unwrap().end.unwrap().cause, AttemptCause::Submitted, "J6");
+        assert_eq!(
+            engine
+                .history()
+                .attempt(attempt)
+                .unwrap()
+                .unwrap()
+                .end
+                .unwrap()
+                .cause,
+            AttemptCause::Submitted,
+            "J6"
+        );
     }
 }
 
 fn assert_stopped_and_landed(world: &World, engine: &Engine) {
     assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
-    assert_eq!((world.git.trunk_moves().len(), world.git.commit_messages(Path::new(REPO)).len()), (1, 2), "Q7");
-    let causes = [1, 2].map(|it| engine.history().attempt(AttemptId(it)).unwrap().unwrap().end.unwrap().cause);
-    assert_eq!(causes, [AttemptCause::Stopped, AttemptCause::Submitted], "J6");
+    assert_eq!(
+        (
+            world.git.trunk_moves().len(),
+            world.git.commit_messages(Path::new(REPO)).len()
+        ),
+        (1, 2),
+        "Q7"
+    );
+    let causes = [1, 2].map(|it| {
+        engine
+            .history()
+            .attempt(AttemptId(it))
+            .unwrap()
+            .unwrap()
+            .end
+            .unwrap()
+            .cause
+    });
+    assert_eq!(
+        causes,
+        [AttemptCause::Stopped, AttemptCause::Submitted],
+        "J6"
+    );
     let count = event_counter(engine);
-    assert_eq!((count("attempt.started"), count("attempt.stopping"), count("landing.landed")), (2, 1, 1), "J8");
+    assert_eq!(
+        (
+            count("attempt.started"),
+            count("attempt.stopping"),
+            count("landing.landed")
+        ),
+        (2, 1, 1),
+        "J8"
+    );
 }
 
 /// Runs many plans, a few at a time. A failure names its plan.
 fn run_all(story: Scenario, plans: &[Vec<usize>]) -> usize {
-    let (next, deaths, funerals) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, deaths, funerals) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        Mutex::new(Vec::new()),
+    );
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
                 while let Some(plan) = plans.get(next.fetch_add(1, Ordering::SeqCst)) {
                     let ran = std::panic::catch_unwind(|| run(story, plan));
-                    let ran = ran.unwrap_or_else(|_| panic!("with engines killed at the steps {plan:?}"));
+                    let ran =
+                        ran.unwrap_or_else(|_| panic!("with engines killed at the steps {plan:?}"));
                     deaths.fetch_add(ran.crashes, Ordering::SeqCst);
                     funerals.lock().unwrap().extend(ran.ended_engines);
                 }
@@ -274,8 +458,14 @@ fn crash_everywhere(story: Scenario) -> String {
     let steps = run(story, &[]).steps;
     // The number of steps varies a little between runs, because threads interleave differently. An
     // engine that finishes before its step is not killed.
-    let deaths = run_all(story, &(1..=steps + 10).map(|step| vec![step]).collect::<Vec<_>>());
-    assert!(steps > 40 && deaths > steps * 8 / 10, "only {deaths} engines were killed in about {steps} steps");
+    let deaths = run_all(
+        story,
+        &(1..=steps + 10).map(|step| vec![step]).collect::<Vec<_>>(),
+    );
+    assert!(
+        steps > 40 && deaths > steps * 8 / 10,
+        "only {deaths} engines were killed in about {steps} steps"
+    );
     format!("{steps} steps, {deaths} engines killed, one in each run")
 }
 

@@ -20,7 +20,12 @@ fn trunk_commits(world: &World) -> Vec<(String, String)> {
 }
 
 fn trunk_file(world: &World, file: &str) -> String {
-    world.git.trunk(Path::new(REPO)).get(file).cloned().unwrap_or_default()
+    world
+        .git
+        .trunk(Path::new(REPO))
+        .get(file)
+        .cloned()
+        .unwrap_or_default()
 }
 
 #[test]
@@ -30,12 +35,30 @@ fn one_task_goes_from_the_plan_to_the_trunk() {
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     wait_until_done(&engine, &life, &world);
 
-    assert_eq!(trunk_commits(&world), [("README".into(), "shop\n".into()), ("a".into(), "T1\n".into())]);
-    assert_eq!(world.git.commit_messages(Path::new(REPO)), ["first", "Change a"]);
+    assert_eq!(
+        trunk_commits(&world),
+        [
+            ("README".into(), "shop\n".into()),
+            ("a".into(), "T1\n".into())
+        ]
+    );
+    assert_eq!(
+        world.git.commit_messages(Path::new(REPO)),
+        ["first", "Change a"]
+    );
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
-    assert_eq!((task.status, task.landed.as_ref()), (TaskStatus::Completed, Some(&world.git.trunk_moves()[0].new)));
+    assert_eq!(
+        (task.status, task.landed.as_ref()),
+        (TaskStatus::Completed, Some(&world.git.trunk_moves()[0].new))
+    );
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
-    assert_eq!(attempts.iter().map(|it| it.end.as_ref().unwrap().cause).collect::<Vec<_>>(), [AttemptCause::Submitted]);
+    assert_eq!(
+        attempts
+            .iter()
+            .map(|it| it.end.as_ref().unwrap().cause)
+            .collect::<Vec<_>>(),
+        [AttemptCause::Submitted]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -57,12 +80,17 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
     launch(&engine, &["ann", "bob", "cid"], plan);
     wait_until_done(&engine, &life, &world);
 
-    assert_eq!((trunk_file(&world, "log"), trunk_file(&world, "c")), ("T1\nT2\nT4\n".into(), "T3\n".into()));
+    assert_eq!(
+        (trunk_file(&world, "log"), trunk_file(&world, "c")),
+        ("T1\nT2\nT4\n".into(), "T3\n".into())
+    );
     let mut completed = Vec::new();
     for it in engine.history().events(0, usize::MAX).unwrap() {
         match &it.event {
             Event::TaskCompleted(it) => completed.push(*it.task()),
-            Event::TaskStarted(it) if *it.task() == TaskId(3) => assert!(completed.contains(&TaskId(1))),
+            Event::TaskStarted(it) if *it.task() == TaskId(3) => {
+                assert!(completed.contains(&TaskId(1)))
+            }
             Event::TaskStarted(it) if *it.task() == TaskId(4) => assert_eq!(completed.len(), 3),
             _ => {}
         }
@@ -70,7 +98,16 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
     // Two tasks that are ready together may land in one move, but each has its own commit.
     let mut log = world.git.commit_messages(Path::new(REPO));
     log.sort();
-    assert_eq!(log, ["Change c", "Change log", "Change log", "Change log", "first"]);
+    assert_eq!(
+        log,
+        [
+            "Change c",
+            "Change log",
+            "Change log",
+            "Change log",
+            "first"
+        ]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -79,7 +116,9 @@ fn j5_dependencies_and_overlapping_manifests_keep_their_order() {
 fn a_conflict_is_fixed_up_on_the_new_trunk_and_lands() {
     let world = World::new(|program| {
         if program.run_number() == 1 {
-            program.git().commit_as_person(Path::new(REPO), "a", "a person's\n");
+            program
+                .git()
+                .commit_as_person(Path::new(REPO), "a", "a person's\n");
         }
         append_own_name(program)
     });
@@ -89,7 +128,13 @@ fn a_conflict_is_fixed_up_on_the_new_trunk_and_lands() {
     wait_until_done(&engine, &life, &world);
 
     assert_eq!(trunk_file(&world, "a"), "a person's\nT1\n");
-    assert_eq!((world.agents.program_counts()["T1"], world.git.trunk_moves().len()), (2, 1));
+    assert_eq!(
+        (
+            world.agents.program_counts()["T1"],
+            world.git.trunk_moves().len()
+        ),
+        (2, 1)
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -99,14 +144,28 @@ fn a_conflict_is_fixed_up_on_the_new_trunk_and_lands() {
 fn q1_a_merge_that_fails_its_checks_does_not_land() {
     let world = World::new(|program| {
         if program.run_number() == 1 {
-            program.git().commit_as_person(Path::new(REPO), "limit", "1\n");
+            program
+                .git()
+                .commit_as_person(Path::new(REPO), "limit", "1\n");
         }
-        program.write("a", if program.read("limit").is_empty() { "too much\n" } else { "little\n" });
+        program.write(
+            "a",
+            if program.read("limit").is_empty() {
+                "too much\n"
+            } else {
+                "little\n"
+            },
+        );
         Exit::Code(0)
     });
     world.agents.check_content_with(|_, files| {
-        let limited = files.contains_key("limit") && files.get("a").is_some_and(|it| it == "too much\n");
-        if limited { Err("over the limit".into()) } else { Ok(()) }
+        let limited =
+            files.contains_key("limit") && files.get("a").is_some_and(|it| it == "too much\n");
+        if limited {
+            Err("over the limit".into())
+        } else {
+            Ok(())
+        }
     });
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
@@ -115,7 +174,11 @@ fn q1_a_merge_that_fails_its_checks_does_not_land() {
 
     assert_eq!(trunk_file(&world, "a"), "little\n");
     let landings = engine.history().landings(&shop_name(), 9).unwrap();
-    assert!(format!("{:?}", landings[1].end).contains("over the limit"), "{:?}", landings[1].end);
+    assert!(
+        format!("{:?}", landings[1].end).contains("over the limit"),
+        "{:?}",
+        landings[1].end
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -135,7 +198,14 @@ fn a_program_that_fails_three_times_needs_a_person_and_releases_everything() {
 #[test]
 fn changes_outside_the_manifest_are_found_from_the_diff() {
     let world = World::new(|program| {
-        program.write(if program.run_number() == 1 { "elsewhere" } else { "a" }, "new\n");
+        program.write(
+            if program.run_number() == 1 {
+                "elsewhere"
+            } else {
+                "a"
+            },
+            "new\n",
+        );
         Exit::Code(0)
     });
     let life = EngineLife::new();
@@ -144,10 +214,19 @@ fn changes_outside_the_manifest_are_found_from_the_diff() {
     wait_until_done(&engine, &life, &world);
 
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
-    let causes: Vec<_> = attempts.iter().map(|it| it.end.as_ref().unwrap().cause).collect();
-    assert_eq!(causes, [AttemptCause::NothingChanged, AttemptCause::Submitted]);
+    let causes: Vec<_> = attempts
+        .iter()
+        .map(|it| it.end.as_ref().unwrap().cause)
+        .collect();
+    assert_eq!(
+        causes,
+        [AttemptCause::NothingChanged, AttemptCause::Submitted]
+    );
     // Q5, Q6: work that did not land is kept.
-    assert_eq!(world.git.captures_of(attempts[0].id)[0]["elsewhere"], "new\n");
+    assert_eq!(
+        world.git.captures_of(attempts[0].id)[0]["elsewhere"],
+        "new\n"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -158,12 +237,26 @@ fn a_dirty_checkout_holds_the_landing_until_it_is_clean() {
     world.git.set_dirty(Path::new(REPO), &["README"]);
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    let board = wait_until(&engine, "the landing is held", |board| board.landings.values().any(|it| it.held.is_some()));
-    assert!(board.landings[&LandingId(1)].held.as_ref().unwrap().contains("README"));
+    let board = wait_until(&engine, "the landing is held", |board| {
+        board.landings.values().any(|it| it.held.is_some())
+    });
+    assert!(
+        board.landings[&LandingId(1)]
+            .held
+            .as_ref()
+            .unwrap()
+            .contains("README")
+    );
     assert_eq!(world.git.trunk_moves(), []);
 
     world.git.set_dirty(Path::new(REPO), &[]);
-    submit(&engine, Command::Land { task: tasks[0], first: false });
+    submit(
+        &engine,
+        Command::Land {
+            task: tasks[0],
+            first: false,
+        },
+    );
     wait_until_done(&engine, &life, &world);
     assert_eq!(trunk_file(&world, "a"), "T1\n");
     assert_clean(&engine, &world);
@@ -178,12 +271,20 @@ fn q2_a_trunk_that_moved_during_a_landing_is_merged_again() {
     let engine = world.start_in(&life).unwrap();
     launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     moving.wait_until_reached();
-    world.git.commit_as_person(Path::new(REPO), "b", "a person's\n");
+    world
+        .git
+        .commit_as_person(Path::new(REPO), "b", "a person's\n");
     moving.release();
     wait_until_done(&engine, &life, &world);
 
-    assert_eq!((trunk_file(&world, "a"), trunk_file(&world, "b")), ("T1\n".into(), "a person's\n".into()));
-    assert_eq!((world.git.trunk_moves().len(), life.call_count("git.stage")), (1, 2));
+    assert_eq!(
+        (trunk_file(&world, "a"), trunk_file(&world, "b")),
+        ("T1\n".into(), "a person's\n".into())
+    );
+    assert_eq!(
+        (world.git.trunk_moves().len(), life.call_count("git.stage")),
+        (1, 2)
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -200,20 +301,34 @@ fn l6_the_report_of_a_move_with_an_expired_fence_has_no_effect() {
     let staging = life.hold_next("git.tip");
     world.clock.advance(Duration::from_secs(121));
     submit(&engine, post("a request makes the writer check the clock"));
-    let board = wait_until(&engine, "the landing is tried again", |board| board.landings.values().all(|it| it.tries == 2));
-    assert!(board.claims.values().all(|it| it.ttl_ms.is_none()), "the trunk is still claimed");
+    let board = wait_until(&engine, "the landing is tried again", |board| {
+        board.landings.values().all(|it| it.tries == 2)
+    });
+    assert!(
+        board.claims.values().all(|it| it.ttl_ms.is_none()),
+        "the trunk is still claimed"
+    );
     staging.wait_until_reached();
 
     // The old move succeeds before the new trial begins, so its report is stale.
-    life.wait_until("only the old move and the new trial are in the outbox", || world.outbox() == 2);
+    life.wait_until(
+        "only the old move and the new trial are in the outbox",
+        || world.outbox() == 2,
+    );
     moving.release();
     life.wait_until("the old move is completed", || world.outbox() == 1);
     assert_eq!(world.git.trunk_moves().len(), 1);
-    assert!(!engine.board().landings.is_empty(), "L6: the report under a stale fence landed the task");
+    assert!(
+        !engine.board().landings.is_empty(),
+        "L6: the report under a stale fence landed the task"
+    );
     staging.release();
     wait_until_done(&engine, &life, &world);
 
-    assert_eq!((trunk_file(&world, "a"), world.git.trunk_moves().len()), ("T1\n".into(), 1));
+    assert_eq!(
+        (trunk_file(&world, "a"), world.git.trunk_moves().len()),
+        ("T1\n".into(), 1)
+    );
     let landed = engine
         .history()
         .events(0, usize::MAX)
@@ -239,14 +354,23 @@ fn l6_a_report_under_a_stale_fence_does_not_count_for_a_newer_one() {
     submit(&engine, post("a request makes the writer check the clock"));
     new_move.wait_until_reached();
 
-    life.wait_until("only the two moves are in the outbox", || world.outbox() == 2);
+    life.wait_until("only the two moves are in the outbox", || {
+        world.outbox() == 2
+    });
     old_move.release();
     life.wait_until("the old move is completed", || world.outbox() == 1);
     assert_eq!(world.git.trunk_moves().len(), 1);
-    assert!(!engine.board().landings.is_empty(), "L6: the report under a stale fence landed the task");
+    assert!(
+        !engine.board().landings.is_empty(),
+        "L6: the report under a stale fence landed the task"
+    );
     new_move.release();
     wait_until_done(&engine, &life, &world);
-    assert_eq!((trunk_file(&world, "a"), world.git.trunk_moves().len()), ("T1\n".into(), 1), "Q7");
+    assert_eq!(
+        (trunk_file(&world, "a"), world.git.trunk_moves().len()),
+        ("T1\n".into(), 1),
+        "Q7"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -254,9 +378,15 @@ fn l6_a_report_under_a_stale_fence_does_not_count_for_a_newer_one() {
 /// A port that fails once costs one try and nothing else.
 #[test]
 fn a_failing_port_is_tried_again() {
-    for call in
-        ["git.trial_merge", "git.stage", "git.move_trunk", "agents.check", "git.tip", "git.capture", "git.prepare"]
-    {
+    for call in [
+        "git.trial_merge",
+        "git.stage",
+        "git.move_trunk",
+        "agents.check",
+        "git.tip",
+        "git.capture",
+        "git.prepare",
+    ] {
         let (world, life) = (World::new(append_own_name), EngineLife::new());
         life.fail_next(call, "the disk is full");
         let engine = world.start_in(&life).unwrap();
@@ -264,7 +394,11 @@ fn a_failing_port_is_tried_again() {
         let settled = |board: &regatta_core::board::Board| {
             board.tasks.is_empty() || board.landings.values().any(|it| it.held.is_some())
         };
-        wait_until(&engine, "the task has landed or waits for its retry", settled);
+        wait_until(
+            &engine,
+            "the task has landed or waits for its retry",
+            settled,
+        );
         world.clock.advance(Duration::from_secs(10));
         submit(&engine, post("tick"));
         wait_until_done(&engine, &life, &world);
@@ -277,7 +411,13 @@ fn a_failing_port_is_tried_again() {
 /// J2: an attempt whose program cannot be watched is not replaced while that program may still run.
 #[test]
 fn j2_a_program_that_cannot_be_watched_is_ended_before_the_next_one_starts() {
-    let world = World::new(|program| if program.run_number() == 1 { program.hang_until_stopped() } else { append_own_name(program) });
+    let world = World::new(|program| {
+        if program.run_number() == 1 {
+            program.hang_until_stopped()
+        } else {
+            append_own_name(program)
+        }
+    });
     let life = EngineLife::new();
     life.fail_next("agents.attend", "the run directory cannot be read");
     let engine = world.start_in(&life).unwrap();
@@ -302,20 +442,44 @@ fn q5_a_workspace_does_not_outlive_an_attempt_that_ended_during_its_preparation(
         let (attempt, token) = polled(&submit(&engine, poll_for("ann")));
         if finished {
             life.wait_until("the workspace is prepared", || world.outbox() == 0);
-            world.git.edit_workspace(attempt, |files| _ = files.insert("a".into(), "by hand\n".into()));
+            world.git.edit_workspace(attempt, |files| {
+                _ = files.insert("a".into(), "by hand\n".into())
+            });
             making = Some(life.hold_next("git.prepare"));
             submit(
                 &engine,
-                Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: false, learnings: vec![] },
+                Command::Finish {
+                    task: TaskId(1),
+                    attempt,
+                    token,
+                    output: None,
+                    not_needed: false,
+                    learnings: vec![],
+                },
             );
         }
         let making = making.unwrap();
         making.wait_until_reached();
-        submit(&engine, Command::CancelTask { task: TaskId(1), reason: "never mind".into() });
-        life.wait_until("the sweep of old workspaces has run", || world.outbox() == 1);
+        submit(
+            &engine,
+            Command::CancelTask {
+                task: TaskId(1),
+                reason: "never mind".into(),
+            },
+        );
+        life.wait_until("the sweep of old workspaces has run", || {
+            world.outbox() == 1
+        });
         making.release();
         life.wait_until("every effect is performed", || world.outbox() == 0);
-        assert_eq!(world.git.captures_of(attempt).iter().any(|it| it.contains_key("a")), finished);
+        assert_eq!(
+            world
+                .git
+                .captures_of(attempt)
+                .iter()
+                .any(|it| it.contains_key("a")),
+            finished
+        );
         assert_clean(&engine, &world);
         engine.shutdown();
     }
@@ -332,26 +496,59 @@ fn q1_the_checks_are_the_trunks_own() {
         Exit::Code(0)
     });
     world.settings.parse_checks = Some(|text| {
-        let commands = if text.starts_with("strict") { vec!["strict".to_owned()] } else { vec![] };
-        Ok(regatta_engine::CheckSettings { commands: Some(commands), timeout_ms: None })
+        let commands = if text.starts_with("strict") {
+            vec!["strict".to_owned()]
+        } else {
+            vec![]
+        };
+        Ok(regatta_engine::CheckSettings {
+            commands: Some(commands),
+            timeout_ms: None,
+        })
     });
-    world.git.commit_as_person(Path::new(REPO), "regatta.toml", "strict");
+    world
+        .git
+        .commit_as_person(Path::new(REPO), "regatta.toml", "strict");
     world.agents.check_content_with(|command, files| {
         let bad = command == "strict" && files.get("a").is_some_and(|it| it == "bad\n");
-        if bad { Err("strict says no".into()) } else { Ok(()) }
+        if bad {
+            Err("strict says no".into())
+        } else {
+            Ok(())
+        }
     });
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "**", &[])]);
-    let in_review = || engine.board().tasks.get(&tasks[0]).is_some_and(|it| it.status == TaskStatus::InReview);
+    let in_review = || {
+        engine
+            .board()
+            .tasks
+            .get(&tasks[0])
+            .is_some_and(|it| it.status == TaskStatus::InReview)
+    };
     life.wait_until("the task is in review", in_review);
     // A person approves the new file, but the trunk's own checks still decide.
-    submit(&engine, Command::Land { task: tasks[0], first: false });
+    submit(
+        &engine,
+        Command::Land {
+            task: tasks[0],
+            first: false,
+        },
+    );
     life.wait_until("the landing has ended", || {
-        engine.history().landings(&shop_name(), 9).unwrap().iter().any(|it| it.end.is_some())
+        engine
+            .history()
+            .landings(&shop_name(), 9)
+            .unwrap()
+            .iter()
+            .any(|it| it.end.is_some())
     });
     let landings = engine.history().landings(&shop_name(), 9).unwrap();
-    assert!(format!("{:?}", landings.last().unwrap().end).contains("strict says no"), "{landings:?}");
+    assert!(
+        format!("{:?}", landings.last().unwrap().end).contains("strict says no"),
+        "{landings:?}"
+    );
     assert_eq!(trunk_file(&world, "a"), "");
     engine.shutdown();
 }
@@ -362,7 +559,13 @@ fn q1_the_checks_are_the_trunks_own() {
 fn q13_a_new_executable_waits_for_a_persons_approval() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
     let after = Some(FileKind::Executable);
-    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target: None, unpublished: false });
+    world.git.set_special(SpecialFile {
+        path: "a".into(),
+        before: None,
+        after,
+        target: None,
+        unpublished: false,
+    });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
     let waits = |board: &Board| board.tasks[&tasks[0]].status == TaskStatus::InReview;
@@ -370,7 +573,13 @@ fn q13_a_new_executable_waits_for_a_persons_approval() {
     let reason = board.tasks[&tasks[0]].reason.clone().unwrap_or_default();
     assert!(reason.contains("a (a new executable file)"), "{reason}");
     assert!(world.git.trunk_moves().is_empty());
-    submit(&engine, Command::Land { task: tasks[0], first: false });
+    submit(
+        &engine,
+        Command::Land {
+            task: tasks[0],
+            first: false,
+        },
+    );
     wait_until_done(&engine, &life, &world);
     assert_eq!(trunk_file(&world, "a"), "T1\n");
     engine.shutdown();
@@ -382,12 +591,26 @@ fn q13_a_link_out_of_the_tree_never_lands() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
     let target = Some("/etc".to_owned());
     let after = Some(FileKind::Symlink);
-    world.git.set_special(SpecialFile { path: "a".into(), before: None, after, target, unpublished: false });
+    world.git.set_special(SpecialFile {
+        path: "a".into(),
+        before: None,
+        after,
+        target,
+        unpublished: false,
+    });
     let engine = world.start_in(&life).unwrap();
     let (_, tasks) = launch(&engine, &["ann"], vec![planned("a", "a", &[])]);
-    wait_until(&engine, "the task has failed", |board| board.ended_status(tasks[0]) == Some(TaskStatus::Failed));
+    wait_until(&engine, "the task has failed", |board| {
+        board.ended_status(tasks[0]) == Some(TaskStatus::Failed)
+    });
     let attempts = engine.history().attempts_of(tasks[0]).unwrap();
-    assert!(attempts.iter().all(|it| it.end.as_ref().is_some_and(|end| end.cause == AttemptCause::Invalid)), "{attempts:?}");
+    assert!(
+        attempts.iter().all(|it| it
+            .end
+            .as_ref()
+            .is_some_and(|end| end.cause == AttemptCause::Invalid)),
+        "{attempts:?}"
+    );
     assert!(world.git.trunk_moves().is_empty());
     engine.shutdown();
 }

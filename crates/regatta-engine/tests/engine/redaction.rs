@@ -20,7 +20,8 @@ struct DataDir(PathBuf);
 
 impl DataDir {
     fn new(name: &str) -> DataDir {
-        let dir = std::env::temp_dir().join(format!("regatta-redaction-{name}-{}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("regatta-redaction-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         DataDir(dir)
     }
@@ -32,7 +33,9 @@ impl DataDir {
             for entry in std::fs::read_dir(dir).unwrap().flatten() {
                 match entry.path().is_dir() {
                     true => dirs.push(entry.path()),
-                    false => text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap()),
+                    false => {
+                        text += &String::from_utf8_lossy(&std::fs::read(entry.path()).unwrap())
+                    }
                 }
             }
         }
@@ -89,20 +92,54 @@ fn s4_no_secret_of_checks_or_plans_is_in_files_or_prompts() {
         append_own_name(program)
     });
     world.settings.data_dir = Some(data.0.clone());
-    world.agents.check_content_with(|_, _| Err(format!("Error: {SECRET} is not the password")));
+    world
+        .agents
+        .check_content_with(|_, _| Err(format!("Error: {SECRET} is not the password")));
     let engine = world.start();
     let mut task = task_on("a", "a");
     task.description += &format!("\nThe password is {SECRET}.");
-    let (_, tasks) = launch(&engine, &["ann"], vec![PlannedTask { task, after: vec![], assign: None }]);
-    wait_until(&engine, "the task has failed", |board| board.ended_status(tasks[0]) == Some(TaskStatus::Failed));
+    let (_, tasks) = launch(
+        &engine,
+        &["ann"],
+        vec![PlannedTask {
+            task,
+            after: vec![],
+            assign: None,
+        }],
+    );
+    wait_until(&engine, "the task has failed", |board| {
+        board.ended_status(tasks[0]) == Some(TaskStatus::Failed)
+    });
     let task = engine.history().task(tasks[0]).unwrap().unwrap();
-    assert!(task.reason.as_ref().is_some_and(|reason| reason.contains("[redacted] is not")), "{:?}", task.reason);
+    assert!(
+        task.reason
+            .as_ref()
+            .is_some_and(|reason| reason.contains("[redacted] is not")),
+        "{:?}",
+        task.reason
+    );
     let prompts = prompts.lock().unwrap();
-    assert!(prompts.iter().all(|prompt| prompt.contains("The password is [redacted].")), "{prompts:?}");
-    assert!(prompts[1..].iter().all(|prompt| prompt.contains("Error: [redacted] is not")), "{prompts:?}");
-    assert!(prompts.len() > 1 && !prompts.iter().any(|prompt| prompt.contains(SECRET)), "{prompts:?}");
+    assert!(
+        prompts
+            .iter()
+            .all(|prompt| prompt.contains("The password is [redacted].")),
+        "{prompts:?}"
+    );
+    assert!(
+        prompts[1..]
+            .iter()
+            .all(|prompt| prompt.contains("Error: [redacted] is not")),
+        "{prompts:?}"
+    );
+    assert!(
+        prompts.len() > 1 && !prompts.iter().any(|prompt| prompt.contains(SECRET)),
+        "{prompts:?}"
+    );
     let files = data.all_text();
-    assert!(files.contains("[redacted] is not the password") && !files.contains(SECRET), "{files}");
+    assert!(
+        files.contains("[redacted] is not the password") && !files.contains(SECRET),
+        "{files}"
+    );
     engine.shutdown();
 }
 
@@ -112,18 +149,39 @@ fn s4_the_output_of_checks_is_redacted_if_no_change_is_needed() {
     let data = DataDir::new("unneeded");
     let mut world = world(append_own_name);
     world.settings.data_dir = Some(data.0.clone());
-    world.agents.check_content_with(|_, _| Err(format!("Error: {SECRET} is not the password")));
+    world
+        .agents
+        .check_content_with(|_, _| Err(format!("Error: {SECRET} is not the password")));
     let engine = world.start();
     submit(&engine, add_project());
     submit(&engine, register_outside("ann"));
-    submit(&engine, Command::AddTask { task: task_on("a", "a"), assign: None, how: task::AssignMode::Direct });
+    submit(
+        &engine,
+        Command::AddTask {
+            task: task_on("a", "a"),
+            assign: None,
+            how: task::AssignMode::Direct,
+        },
+    );
     let (attempt, token) = polled(&submit(&engine, poll_for("ann")));
     submit(
         &engine,
-        Command::Finish { task: TaskId(1), attempt, token, output: None, not_needed: true, learnings: vec![] },
+        Command::Finish {
+            task: TaskId(1),
+            attempt,
+            token,
+            output: None,
+            not_needed: true,
+            learnings: vec![],
+        },
     );
-    wait_until(&engine, "the attempt was judged", |board| !board.attempts.contains_key(&attempt));
+    wait_until(&engine, "the attempt was judged", |board| {
+        !board.attempts.contains_key(&attempt)
+    });
     let kept = event_text(&engine) + &data.all_text();
-    assert!(kept.contains("[redacted] is not the password") && !kept.contains(SECRET), "{kept}");
+    assert!(
+        kept.contains("[redacted] is not the password") && !kept.contains(SECRET),
+        "{kept}"
+    );
     engine.shutdown();
 }

@@ -10,10 +10,10 @@ use regatta_core::command::Command;
 use regatta_core::ids::{AttemptId, TaskId};
 use regatta_core::task::TaskStatus;
 use regatta_engine::ports::agents::Exit;
-use regatta_engine::{Engine, CommandFailure, Ports};
+use regatta_engine::{CommandFailure, Engine, Ports};
+use regatta_testkit::crash_points::{EngineLife, StoreInLife};
 use regatta_testkit::fake_agents::FakeProgram;
 use regatta_testkit::fake_store::CommitFault;
-use regatta_testkit::crash_points::{EngineLife, StoreInLife};
 
 use crate::support::*;
 
@@ -21,7 +21,9 @@ const FIRST_ATTEMPT: AttemptId = AttemptId(1);
 
 /// A program that works until the test releases it.
 fn run_until_released(program: &FakeProgram) -> Exit {
-    program.wait_for("go").map_or_else(|it| it, |()| append_own_name(program))
+    program
+        .wait_for("go")
+        .map_or_else(|it| it, |()| append_own_name(program))
 }
 
 fn start_unfinished_attempt(world: &World, life: &EngineLife) -> Engine {
@@ -37,7 +39,14 @@ fn finish_once(world: &World) {
     world.agents.release("go");
     wait_until_done(&engine, &life, world);
     assert_eq!(world.git.trunk(Path::new(REPO))["a"], "T1\n");
-    assert_eq!((world.agents.program_counts()["T1"], world.agents.start_requests(FIRST_ATTEMPT), world.git.trunk_moves().len()), (1, 1, 1));
+    assert_eq!(
+        (
+            world.agents.program_counts()["T1"],
+            world.agents.start_requests(FIRST_ATTEMPT),
+            world.git.trunk_moves().len()
+        ),
+        (1, 1, 1)
+    );
     assert_clean(&engine, world);
     engine.shutdown();
 }
@@ -49,7 +58,9 @@ fn shutdown_answers_all_queued_requests() {
     let commit = life.hold_next("store.commit");
     let first = start_submit(&engine, person_request(post("being committed")));
     commit.wait_until_reached();
-    let queued: Vec<_> = (0..20).map(|nth| start_submit(&engine, person_request(post(&format!("{nth}"))))).collect();
+    let queued: Vec<_> = (0..20)
+        .map(|nth| start_submit(&engine, person_request(post(&format!("{nth}")))))
+        .collect();
     let stopping = std::thread::spawn({
         let engine = engine.clone();
         move || engine.shutdown()
@@ -60,7 +71,10 @@ fn shutdown_answers_all_queued_requests() {
         block_on(it).unwrap();
     }
     stopping.join().unwrap();
-    assert_eq!(engine.submit(person_request(post("too late"))), Err(CommandFailure::Stopping));
+    assert_eq!(
+        engine.submit(person_request(post("too late"))),
+        Err(CommandFailure::Stopping)
+    );
     assert_eq!(engine.board().counters.message, 21);
 }
 
@@ -72,7 +86,10 @@ fn j11_a_clean_restart_changes_nothing() {
     submit(&engine, add_project());
     submit(&engine, register("ann"));
     submit(&engine, add_task("a"));
-    granted(&submit(&engine, Command::Acquire(acquire("ann", "file://shop/b", 0))));
+    granted(&submit(
+        &engine,
+        Command::Acquire(acquire("ann", "file://shop/b", 0)),
+    ));
     let before = engine.board();
     engine.shutdown();
     let engine = world.start();
@@ -112,14 +129,32 @@ fn p1_a_killed_engine_ends_no_program() {
 
 #[test]
 fn a_lost_program_does_not_count_as_a_failure() {
-    let world = World::new(|program| if program.run_number() == 1 { run_until_released(program) } else { append_own_name(program) });
+    let world = World::new(|program| {
+        if program.run_number() == 1 {
+            run_until_released(program)
+        } else {
+            append_own_name(program)
+        }
+    });
     start_unfinished_attempt(&world, &EngineLife::new()).shutdown();
     world.agents.cut_power(FIRST_ATTEMPT);
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     wait_until_done(&engine, &life, &world);
-    let ended = engine.history().attempt(FIRST_ATTEMPT).unwrap().unwrap().end.unwrap();
-    assert_eq!((ended.cause, engine.history().task(TaskId(1)).unwrap().unwrap().failures), (AttemptCause::Lost, 0));
+    let ended = engine
+        .history()
+        .attempt(FIRST_ATTEMPT)
+        .unwrap()
+        .unwrap()
+        .end
+        .unwrap();
+    assert_eq!(
+        (
+            ended.cause,
+            engine.history().task(TaskId(1)).unwrap().unwrap().failures
+        ),
+        (AttemptCause::Lost, 0)
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -128,7 +163,13 @@ fn a_lost_program_does_not_count_as_a_failure() {
 /// it.
 #[test]
 fn j2_a_program_with_an_unreadable_state_is_ended_before_the_next_one_starts() {
-    let world = World::new(|program| if program.run_number() == 1 { program.hang_until_stopped() } else { append_own_name(program) });
+    let world = World::new(|program| {
+        if program.run_number() == 1 {
+            program.hang_until_stopped()
+        } else {
+            append_own_name(program)
+        }
+    });
     start_unfinished_attempt(&world, &EngineLife::new()).shutdown();
     let life = EngineLife::new();
     life.fail_next("agents.state", "the run directory cannot be read");
@@ -144,10 +185,13 @@ fn j2_a_program_with_an_unreadable_state_is_ended_before_the_next_one_starts() {
 fn q7_work_that_landed_before_a_crash_is_not_landed_again() {
     let (world, life) = (World::new(append_own_name), EngineLife::new());
     let killed = world.start_in(&life).unwrap();
-    let unreported = life.hold_next("git.unkept"); // the report of the move is then the only further commit
+    // the report of the move is then the only further commit
+    let unreported = life.hold_next("git.unkept");
     launch(&killed, &["ann"], vec![planned("a", "a", &[])]);
     unreported.wait_until_reached();
-    life.wait_until("the trunk has moved", || !world.git.trunk_moves().is_empty());
+    life.wait_until("the trunk has moved", || {
+        !world.git.trunk_moves().is_empty()
+    });
     life.end();
     world.git.commit_as_person(Path::new(REPO), "b", "on top\n");
 
@@ -155,7 +199,10 @@ fn q7_work_that_landed_before_a_crash_is_not_landed_again() {
     let engine = world.start_in(&life).unwrap();
     wait_until_done(&engine, &life, &world);
     assert_eq!(world.git.trunk_moves().len(), 1);
-    assert_eq!(world.git.commit_messages(Path::new(REPO)), ["first", "Change a", "a person's"]);
+    assert_eq!(
+        world.git.commit_messages(Path::new(REPO)),
+        ["first", "Change a", "a person's"]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
     killed.shutdown();
@@ -166,23 +213,41 @@ fn q7_work_that_landed_before_a_crash_is_not_landed_again() {
 fn p3_stop_leaves_nothing_running() {
     let world = World::new(|program| {
         program.append("a", "half\n");
-        if program.task() == "T1" { program.hang_until_stopped() } else { program.hang_until_killed() }
+        if program.task() == "T1" {
+            program.hang_until_stopped()
+        } else {
+            program.hang_until_killed()
+        }
     });
     let engine = world.start();
-    launch(&engine, &["ann", "bob"], vec![planned("a", "a", &[]), planned("b", "b", &[])]);
+    launch(
+        &engine,
+        &["ann", "bob"],
+        vec![planned("a", "a", &[]), planned("b", "b", &[])],
+    );
     world.agents.wait_until_started(FIRST_ATTEMPT);
     world.agents.wait_until_started(AttemptId(2));
-    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "programs still run");
+    assert_eq!(
+        engine.stop_attempts("enough"),
+        Ok(vec![]),
+        "programs still run"
+    );
     assert_eq!(world.agents.running(), []);
     let board = engine.board();
     assert!(board.attempts.is_empty() && board.claims.is_empty());
-    assert!(board.tasks.values().all(|it| it.status == TaskStatus::Unassigned && it.failures == 0));
+    assert!(
+        board
+            .tasks
+            .values()
+            .all(|it| it.status == TaskStatus::Unassigned && it.failures == 0)
+    );
     engine.shutdown();
     // The sweep continues at the next start and loses nothing.
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     life.wait_until("the old workspaces are gone", || {
-        !world.git.captures_of(FIRST_ATTEMPT).is_empty() && !world.git.workspaces().contains(&FIRST_ATTEMPT)
+        !world.git.captures_of(FIRST_ATTEMPT).is_empty()
+            && !world.git.workspaces().contains(&FIRST_ATTEMPT)
     });
     assert_eq!(world.git.captures_of(FIRST_ATTEMPT)[0]["a"], "half\n");
     engine.stop_attempts("enough").unwrap();
@@ -195,21 +260,36 @@ fn p3_stop_leaves_nothing_running() {
 /// processes count. The next start records the end, and the work continues (J1).
 #[test]
 fn p10_a_stop_counts_processes_and_not_the_board() {
-    let (mut world, life) = (World::new(FakeProgram::hang_until_stopped), EngineLife::new());
+    let (mut world, life) = (
+        World::new(FakeProgram::hang_until_stopped),
+        EngineLife::new(),
+    );
     // A wait for the board would take an hour here.
     world.settings.stop_grace = Some(Duration::from_secs(3_600));
     let engine = start_unfinished_attempt(&world, &life);
-    life.wait_until("the program is watched", || life.call_count("agents.attend") > 0);
+    life.wait_until("the program is watched", || {
+        life.call_count("agents.attend") > 0
+    });
     world.store.set_full(true);
-    assert_eq!(engine.stop_attempts("enough"), Ok(vec![]), "programs still run");
+    assert_eq!(
+        engine.stop_attempts("enough"),
+        Ok(vec![]),
+        "programs still run"
+    );
     assert_eq!(world.agents.running(), []);
-    assert_eq!(engine.board().attempts.len(), 1, "the end was recorded although the store fails");
+    assert_eq!(
+        engine.board().attempts.len(),
+        1,
+        "the end was recorded although the store fails"
+    );
     engine.shutdown();
 
     world.store.set_full(false);
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
-    life.wait_until("the end is recorded", || !engine.board().attempts.contains_key(&FIRST_ATTEMPT));
+    life.wait_until("the end is recorded", || {
+        !engine.board().attempts.contains_key(&FIRST_ATTEMPT)
+    });
     assert_eq!(engine.stop_attempts("enough"), Ok(vec![]));
     engine.shutdown();
 }
@@ -217,7 +297,10 @@ fn p10_a_stop_counts_processes_and_not_the_board() {
 /// P10: a program that continues is counted although the store fails.
 #[test]
 fn p10_a_stop_on_a_full_disk_reports_running_programs() {
-    let (mut world, life) = (World::new(FakeProgram::hang_until_stopped), EngineLife::new());
+    let (mut world, life) = (
+        World::new(FakeProgram::hang_until_stopped),
+        EngineLife::new(),
+    );
     world.settings.stop_grace = Some(Duration::from_millis(1));
     let engine = start_unfinished_attempt(&world, &life);
     world.store.set_full(true);
@@ -227,7 +310,11 @@ fn p10_a_stop_on_a_full_disk_reports_running_programs() {
         move || engine.stop_attempts("enough")
     });
     stop.wait_until_reached();
-    assert_eq!(stopping.join().unwrap().map(|left| left.len()), Ok(1), "the running program is not reported");
+    assert_eq!(
+        stopping.join().unwrap().map(|left| left.len()),
+        Ok(1),
+        "the running program is not reported"
+    );
     world.store.set_full(false);
     stop.release();
     assert_eq!(engine.stop_attempts("enough"), Ok(vec![]));
@@ -237,9 +324,14 @@ fn p10_a_stop_on_a_full_disk_reports_running_programs() {
 /// P3, P10: the same when the store is slower than the engine's polling threads.
 #[test]
 fn p3_stop_waits_for_a_slow_store() {
-    let (world, life) = (World::new(FakeProgram::hang_until_stopped), EngineLife::new());
+    let (world, life) = (
+        World::new(FakeProgram::hang_until_stopped),
+        EngineLife::new(),
+    );
     let engine = start_unfinished_attempt(&world, &life);
-    life.wait_until("the program is watched", || life.call_count("agents.attend") > 0);
+    life.wait_until("the program is watched", || {
+        life.call_count("agents.attend") > 0
+    });
     let commit = life.hold_next("store.commit");
     let stopping = std::thread::spawn({
         let engine = engine.clone();
@@ -248,19 +340,28 @@ fn p3_stop_waits_for_a_slow_store() {
     commit.wait_until_reached();
     commit.release();
     assert_eq!(stopping.join().unwrap(), Ok(vec![]));
-    assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![], 0));
+    assert_eq!(
+        (world.agents.running(), engine.board().attempts.len()),
+        (vec![], 0)
+    );
     engine.shutdown();
 }
 
 /// P3: an attempt that was being granted when the stop came is stopped too.
 #[test]
 fn p3_a_stop_also_stops_an_attempt_that_is_being_granted() {
-    let (world, life) = (World::new(FakeProgram::hang_until_stopped), EngineLife::new());
+    let (world, life) = (
+        World::new(FakeProgram::hang_until_stopped),
+        EngineLife::new(),
+    );
     let engine = world.start_in(&life).unwrap();
     submit(&engine, add_project());
     submit(&engine, register("ann"));
     let commit = life.hold_next("store.commit");
-    let started = start_submit(&engine, person_request(mission(&["ann"], vec![planned("a", "a", &[])])));
+    let started = start_submit(
+        &engine,
+        person_request(mission(&["ann"], vec![planned("a", "a", &[])])),
+    );
     commit.wait_until_reached();
     let grant = life.hold_next("store.commit");
     commit.release();
@@ -270,7 +371,10 @@ fn p3_a_stop_also_stops_an_attempt_that_is_being_granted() {
     let stopper = engine.clone();
     std::thread::spawn(move || said.send(stopper.stop_attempts("enough")));
     let early = heard.recv_timeout(Duration::from_millis(300));
-    assert!(early.is_err(), "the stop returned while an attempt was being granted");
+    assert!(
+        early.is_err(),
+        "the stop returned while an attempt was being granted"
+    );
     grant.release();
     heard.recv().unwrap().unwrap();
     engine.shutdown();
@@ -282,17 +386,34 @@ fn p3_a_stop_also_stops_an_attempt_that_is_being_granted() {
 /// tries again.
 #[test]
 fn p10_a_stop_that_failed_is_tried_again() {
-    let (world, life) = (World::new(FakeProgram::hang_until_stopped), EngineLife::new());
+    let (world, life) = (
+        World::new(FakeProgram::hang_until_stopped),
+        EngineLife::new(),
+    );
     let engine = start_unfinished_attempt(&world, &life);
-    life.wait_until("the program is watched", || life.call_count("agents.attend") > 0);
+    life.wait_until("the program is watched", || {
+        life.call_count("agents.attend") > 0
+    });
     life.fail_next("agents.stop", "the signal was refused");
-    submit(&engine, Command::StopTask { task: TaskId(1), reason: "enough".into(), pause: false });
+    submit(
+        &engine,
+        Command::StopTask {
+            task: TaskId(1),
+            reason: "enough".into(),
+            pause: false,
+        },
+    );
     life.wait_until("the stop was tried", || life.call_count("agents.stop") == 1);
     engine.shutdown();
-    assert_eq!((world.agents.running(), engine.board().attempts.len()), (vec![FIRST_ATTEMPT], 1));
+    assert_eq!(
+        (world.agents.running(), engine.board().attempts.len()),
+        (vec![FIRST_ATTEMPT], 1)
+    );
 
     let engine = world.start();
-    wait_until(&engine, "the first attempt has ended", |board| !board.attempts.contains_key(&FIRST_ATTEMPT));
+    wait_until(&engine, "the first attempt has ended", |board| {
+        !board.attempts.contains_key(&FIRST_ATTEMPT)
+    });
     assert!(!world.agents.running().contains(&FIRST_ATTEMPT));
     engine.stop_attempts("enough").unwrap();
     engine.shutdown();
@@ -309,16 +430,25 @@ fn shutdown_at_any_moment_joins_every_thread() {
             let git = Arc::new(world.git.with_life(&life));
             let store = Box::new(StoreInLife::new(&life, world.store.clone()));
             let agents = Arc::new(world.agents.with_life(&life));
-            let ports = Ports { store, git: git.clone(), agents, clock: Arc::new(world.clock.clone()) };
+            let ports = Ports {
+                store,
+                git: git.clone(),
+                agents,
+                clock: Arc::new(world.clock.clone()),
+            };
             let engine = Engine::start(ports, world.settings.clone()).unwrap().0;
             if round == 0 {
                 launch(
                     &engine,
                     &["ann", "bob"],
-                    (0..6).map(|nth| planned(&format!("{nth}"), &format!("{nth}"), &[])).collect(),
+                    (0..6)
+                        .map(|nth| planned(&format!("{nth}"), &format!("{nth}"), &[]))
+                        .collect(),
                 );
             }
-            life.wait_until("the engine has done some steps", || life.step_count() > 20 || engine.board().tasks.is_empty());
+            life.wait_until("the engine has done some steps", || {
+                life.step_count() > 20 || engine.board().tasks.is_empty()
+            });
             engine.shutdown();
             drop(engine);
             assert_eq!(Arc::strong_count(&git), 1, "a thread is left");
@@ -326,8 +456,16 @@ fn shutdown_at_any_moment_joins_every_thread() {
         let life = EngineLife::new();
         let engine = world.start_in(&life).unwrap();
         wait_until_done(&engine, &life, &world);
-        assert_eq!(world.git.commit_messages(std::path::Path::new(REPO)).len(), 1 + 6, "each task landed once");
-        assert!(world.agents.program_counts().values().all(|it| *it == 1), "{:?}", world.agents.program_counts());
+        assert_eq!(
+            world.git.commit_messages(std::path::Path::new(REPO)).len(),
+            1 + 6,
+            "each task landed once"
+        );
+        assert!(
+            world.agents.program_counts().values().all(|it| *it == 1),
+            "{:?}",
+            world.agents.program_counts()
+        );
         assert_clean(&engine, &world);
         engine.shutdown();
     };
@@ -338,9 +476,14 @@ fn shutdown_at_any_moment_joins_every_thread() {
 #[test]
 fn a_failed_start_of_the_engine_leaves_no_thread() {
     let world = World::new(append_own_name);
-    let error =
-        regatta_engine::ports::store::StoreError { code: "disk_full", message: "full".into(), hint: "free some".into() };
-    world.store.fail_next(CommitFault::BeforeCommit(error.clone()));
+    let error = regatta_engine::ports::store::StoreError {
+        code: "disk_full",
+        message: "full".into(),
+        hint: "free some".into(),
+    };
+    world
+        .store
+        .fail_next(CommitFault::BeforeCommit(error.clone()));
     let clock = Arc::new(world.clock.clone());
     let ports = Ports {
         store: Box::new(world.store.clone()),

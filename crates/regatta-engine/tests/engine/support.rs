@@ -11,19 +11,20 @@ use regatta_core::board::Board;
 use regatta_core::claim::{Acquire, Acquired, ClaimMode, ClaimOwner};
 use regatta_core::command::{Actor, Command, CommandOutcome, PlannedTask, Request};
 use regatta_core::ids::{
-    AgentName, AttemptId, BranchName, ChannelName, ClaimId, MissionId, ProjectName, RequestKey, TaskId,
+    AgentName, AttemptId, BranchName, ChannelName, ClaimId, MissionId, ProjectName, RequestKey,
+    TaskId,
 };
 use regatta_core::pattern::{PathPattern, Uri};
 use regatta_core::{agent, bus, mission, project, schedule, task};
 use regatta_engine::ports::agents::Exit;
 use regatta_engine::ports::store::Store;
 use regatta_engine::timer::{Clock, MachineClock};
-use regatta_engine::{Engine, CommandFailure, Ports, CommandReply, EngineSettings};
+use regatta_engine::{CommandFailure, CommandReply, Engine, EngineSettings, Ports};
+use regatta_testkit::crash_points::{EngineLife, StoreInLife, TEST_TIMEOUT};
 use regatta_testkit::fake_agents::{FakeAgents, FakeProgram};
 use regatta_testkit::fake_clock::FakeClock;
 use regatta_testkit::fake_git::FakeGit;
 use regatta_testkit::fake_store::FakeStore;
-use regatta_testkit::crash_points::{EngineLife, StoreInLife, TEST_TIMEOUT};
 
 /// The path of the fake repository.
 pub(crate) const REPO: &str = "/nowhere/shop";
@@ -46,8 +47,13 @@ pub(crate) fn append_own_name(program: &FakeProgram) -> Exit {
     if text.contains("<<<<<<< ") {
         // A fix-up keeps both sides.
         let marks = ["<<<<<<< ", "=======", ">>>>>>> "];
-        let lines = text.lines().filter(|line| !marks.iter().any(|it| line.starts_with(it)));
-        program.write(&file, &lines.map(|it| format!("{it}\n")).collect::<String>());
+        let lines = text
+            .lines()
+            .filter(|line| !marks.iter().any(|it| line.starts_with(it)));
+        program.write(
+            &file,
+            &lines.map(|it| format!("{it}\n")).collect::<String>(),
+        );
     } else {
         program.append(&file, &format!("{}\n", program.task()));
     }
@@ -72,8 +78,18 @@ impl World {
         git.create_repo(Path::new(REPO), &[("README", "shop\n")]);
         git.require_check("test");
         let agents = FakeAgents::new(&git, script);
-        let settings = EngineSettings { stop_grace: Some(Duration::from_millis(300)), ..EngineSettings::default() };
-        World { store: FakeStore::new(), git, agents, clock: FakeClock::new(), uses_real_time: false, settings }
+        let settings = EngineSettings {
+            stop_grace: Some(Duration::from_millis(300)),
+            ..EngineSettings::default()
+        };
+        World {
+            store: FakeStore::new(),
+            git,
+            agents,
+            clock: FakeClock::new(),
+            uses_real_time: false,
+            settings,
+        }
     }
 
     /// Starts an engine in this world.
@@ -83,7 +99,11 @@ impl World {
 
     /// Starts an engine in which every call of a port is a step of `life`.
     pub(crate) fn start_in(&self, life: &EngineLife) -> Result<Engine, CommandFailure> {
-        let clock: Arc<dyn Clock> = if self.uses_real_time { Arc::new(MachineClock) } else { Arc::new(self.clock.clone()) };
+        let clock: Arc<dyn Clock> = if self.uses_real_time {
+            Arc::new(MachineClock)
+        } else {
+            Arc::new(self.clock.clone())
+        };
         let ports = Ports {
             store: Box::new(StoreInLife::new(life, self.store.clone())),
             git: Arc::new(self.git.with_life(life)),
@@ -104,11 +124,19 @@ pub(crate) fn person() -> Actor {
 }
 
 pub(crate) fn person_request(command: Command) -> Request {
-    Request { by: person(), key: None, command }
+    Request {
+        by: person(),
+        key: None,
+        command,
+    }
 }
 
 pub(crate) fn keyed_request(key: &str, command: Command) -> Request {
-    Request { by: person(), key: Some(RequestKey::new(key).unwrap()), command }
+    Request {
+        by: person(),
+        key: Some(RequestKey::new(key).unwrap()),
+        command,
+    }
 }
 
 pub(crate) fn submit(engine: &Engine, command: Command) -> CommandReply {
@@ -137,7 +165,9 @@ pub(crate) fn add_project() -> Command {
 pub(crate) fn register(agent: &str) -> Command {
     Command::RegisterAgent(agent::RegisterAgent {
         name: agent_name(agent),
-        runtime: agent::Runtime::Command { argv: vec!["work".into()] },
+        runtime: agent::Runtime::Command {
+            argv: vec!["work".into()],
+        },
         role: agent::Role::Worker,
         provider: None,
         profile: regatta_core::agent::Profile::default(),
@@ -149,9 +179,10 @@ pub(crate) fn register(agent: &str) -> Command {
 /// Returns the command that registers an agent whose program Regatta does not start.
 pub(crate) fn register_outside(agent: &str) -> Command {
     match register(agent) {
-        Command::RegisterAgent(it) => {
-            Command::RegisterAgent(agent::RegisterAgent { runtime: agent::Runtime::Outside, ..it })
-        }
+        Command::RegisterAgent(it) => Command::RegisterAgent(agent::RegisterAgent {
+            runtime: agent::Runtime::Outside,
+            ..it
+        }),
         other => other,
     }
 }
@@ -198,7 +229,11 @@ pub(crate) fn task_on(file: &str, manifest: &str) -> task::AddTask {
 }
 
 pub(crate) fn planned(file: &str, manifest: &str, after: &[usize]) -> PlannedTask {
-    PlannedTask { task: task_on(file, manifest), after: after.to_vec(), assign: None }
+    PlannedTask {
+        task: task_on(file, manifest),
+        after: after.to_vec(),
+        assign: None,
+    }
 }
 
 pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
@@ -214,21 +249,47 @@ pub(crate) fn mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
         serial: vec![],
         budget: Default::default(),
     };
-    Command::StartMission { mission, tasks, adopt: vec![] }
+    Command::StartMission {
+        mission,
+        tasks,
+        adopt: vec![],
+    }
 }
 
 /// Returns a mission in waves, each of which lands as one commit.
 pub(crate) fn wave_mission(agents: &[&str], tasks: Vec<PlannedTask>) -> Command {
-    let Command::StartMission { mission, tasks, adopt } = mission(agents, tasks) else { unreachable!() };
-    let mission = mission::StartMission { mode: mission::StartMode::Waves, wave_commits: true, ..mission };
-    Command::StartMission { mission, tasks, adopt }
+    let Command::StartMission {
+        mission,
+        tasks,
+        adopt,
+    } = mission(agents, tasks)
+    else {
+        unreachable!()
+    };
+    let mission = mission::StartMission {
+        mode: mission::StartMode::Waves,
+        wave_commits: true,
+        ..mission
+    };
+    Command::StartMission {
+        mission,
+        tasks,
+        adopt,
+    }
 }
 
 /// Registers the project and the agents, and starts a mission.
-pub(crate) fn launch(engine: &Engine, agents: &[&str], tasks: Vec<PlannedTask>) -> (MissionId, Vec<TaskId>) {
+pub(crate) fn launch(
+    engine: &Engine,
+    agents: &[&str],
+    tasks: Vec<PlannedTask>,
+) -> (MissionId, Vec<TaskId>) {
     submit(engine, add_project());
     // The fake clock stands still, so a backoff would never end.
-    let limits = regatta_core::limits::MachineLimits { retry_delay_ms: 0, ..engine.board().limits };
+    let limits = regatta_core::limits::MachineLimits {
+        retry_delay_ms: 0,
+        ..engine.board().limits
+    };
     submit(engine, Command::SetLimits { limits });
     for agent in agents {
         submit(engine, register(agent));
@@ -240,7 +301,11 @@ pub(crate) fn launch(engine: &Engine, agents: &[&str], tasks: Vec<PlannedTask>) 
 }
 
 pub(crate) fn add_task(file: &str) -> Command {
-    Command::AddTask { task: task_on(file, file), assign: None, how: task::AssignMode::Direct }
+    Command::AddTask {
+        task: task_on(file, file),
+        assign: None,
+        how: task::AssignMode::Direct,
+    }
 }
 
 pub(crate) fn post(text: &str) -> Command {
@@ -271,7 +336,11 @@ pub(crate) fn granted(reply: &CommandReply) -> (ClaimId, u64) {
 }
 
 /// Waits until `holds` is true for the board. Panics when that takes too long.
-pub(crate) fn wait_until(engine: &Engine, what: &str, holds: impl Fn(&Board) -> bool) -> Arc<Board> {
+pub(crate) fn wait_until(
+    engine: &Engine,
+    what: &str,
+    holds: impl Fn(&Board) -> bool,
+) -> Arc<Board> {
     let mut watch = engine.watch_board();
     let deadline = Instant::now() + TEST_TIMEOUT;
     loop {
@@ -280,24 +349,47 @@ pub(crate) fn wait_until(engine: &Engine, what: &str, holds: impl Fn(&Board) -> 
             return board;
         }
         let changed = block_on_until(watch.changed(), deadline);
-        let tasks: Vec<_> = board.tasks.values().map(|it| (it.id, it.status, it.reason.clone())).collect();
-        changed.unwrap_or_else(|| panic!("timed out waiting until {what}: {tasks:?}")).unwrap();
+        let tasks: Vec<_> = board
+            .tasks
+            .values()
+            .map(|it| (it.id, it.status, it.reason.clone()))
+            .collect();
+        changed
+            .unwrap_or_else(|| panic!("timed out waiting until {what}: {tasks:?}"))
+            .unwrap();
     }
 }
 
 /// Waits until every task has ended and every effect is performed.
 pub(crate) fn wait_until_done(engine: &Engine, life: &EngineLife, world: &World) {
-    wait_until(engine, "every task has ended", |board| board.counters.task > 0 && board.tasks.is_empty());
+    wait_until(engine, "every task has ended", |board| {
+        board.counters.task > 0 && board.tasks.is_empty()
+    });
     life.wait_until("every effect is performed", || world.outbox() == 0);
 }
 
 /// Waits until a task needs a person, cancels it as that person, and returns the reason it had.
-pub(crate) fn wait_until_given_up(engine: &Engine, life: &EngineLife, world: &World, task: TaskId) -> String {
-    let needs =
-        |board: &Board| board.tasks.get(&task).is_some_and(|it| it.status == regatta_core::task::TaskStatus::NeedsHuman);
+pub(crate) fn wait_until_given_up(
+    engine: &Engine,
+    life: &EngineLife,
+    world: &World,
+    task: TaskId,
+) -> String {
+    let needs = |board: &Board| {
+        board
+            .tasks
+            .get(&task)
+            .is_some_and(|it| it.status == regatta_core::task::TaskStatus::NeedsHuman)
+    };
     wait_until(engine, "the task needs a person", needs);
     let reason = engine.board().tasks[&task].reason.clone().unwrap();
-    submit(engine, Command::CancelTask { task, reason: "given up".into() });
+    submit(
+        engine,
+        Command::CancelTask {
+            task,
+            reason: "given up".into(),
+        },
+    );
     wait_until_done(engine, life, world);
     reason
 }
@@ -336,16 +428,25 @@ pub(crate) type PolledFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// Polls a future once. Returns `None` while it is not ready.
 pub(crate) fn poll<T>(future: &mut PolledFuture<'_, T>) -> Option<T> {
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
         Poll::Ready(it) => Some(it),
         Poll::Pending => None,
     }
 }
 
 /// Submits a request and returns at once. The request is in the writer's queue if there was room.
-pub(crate) fn start_submit(engine: &Engine, request: Request) -> PolledFuture<'_, Result<CommandReply, CommandFailure>> {
+pub(crate) fn start_submit(
+    engine: &Engine,
+    request: Request,
+) -> PolledFuture<'_, Result<CommandReply, CommandFailure>> {
     let mut future: PolledFuture<'_, _> = Box::pin(engine.submit_async(request));
-    assert!(poll(&mut future).is_none(), "the request was answered before it could be queued");
+    assert!(
+        poll(&mut future).is_none(),
+        "the request was answered before it could be queued"
+    );
     future
 }
 
@@ -361,16 +462,31 @@ pub(crate) fn folded(engine: &Engine) -> Board {
 /// Checks that nothing is left over after all work is done.
 pub(crate) fn assert_clean(engine: &Engine, world: &World) {
     let board = engine.board();
-    assert!(board.claims.is_empty(), "claims are left: {:?}", board.claims);
     assert!(
-        board.waits.is_empty() && board.attempts.is_empty() && board.landings.is_empty() && board.missions.is_empty()
+        board.claims.is_empty(),
+        "claims are left: {:?}",
+        board.claims
+    );
+    assert!(
+        board.waits.is_empty()
+            && board.attempts.is_empty()
+            && board.landings.is_empty()
+            && board.missions.is_empty()
     );
     assert_eq!(world.git.workspaces(), [], "workspaces are left");
     // Staging directories are reused, so there are no more than were needed at the same time.
-    assert!(world.git.staged_slots().len() <= 3, "staging directories are left: {:?}", world.git.staged_slots());
+    assert!(
+        world.git.staged_slots().len() <= 3,
+        "staging directories are left: {:?}",
+        world.git.staged_slots()
+    );
     assert_eq!(world.agents.running(), [], "programs are left");
     assert_eq!(world.outbox(), 0, "effects are left");
-    assert_eq!(folded(engine), *board, "D4: the events do not give the board");
+    assert_eq!(
+        folded(engine),
+        *board,
+        "D4: the events do not give the board"
+    );
     world.git.assert_no_violations();
     world.agents.assert_no_violations();
 }

@@ -2,8 +2,8 @@
 
 use regatta_core::ids::TaskId;
 use regatta_core::task_timeline::TaskTimeline;
-use regatta_engine::timeline_reader::TimelineReader;
 use regatta_engine::ports::store::Store;
+use regatta_engine::timeline_reader::TimelineReader;
 use regatta_testkit::fake_store::FakeStore;
 use regatta_testkit::store_suite::history_fixture;
 
@@ -15,10 +15,18 @@ fn d4_the_board_at_any_revision_is_the_committed_one() {
     store.load().unwrap();
     steps.iter().for_each(|it| store.commit(&it.batch).unwrap());
     let (history, past) = (store.history(), TimelineReader::default());
-    assert!(steps.len() > 50, "the scenario is too short to test anything: {}", steps.len());
+    assert!(
+        steps.len() > 50,
+        "the scenario is too short to test anything: {}",
+        steps.len()
+    );
     for it in steps.iter().rev().step_by(7).chain(steps.iter().step_by(5)) {
         let found = past.board_at(&*history, it.board.revision).unwrap();
-        assert!(found == it.board, "D4: another board at {}", it.board.revision);
+        assert!(
+            found == it.board,
+            "D4: another board at {}",
+            it.board.revision
+        );
     }
 }
 
@@ -36,13 +44,24 @@ fn w1_a_timeline_read_step_by_step_equals_one_read_at_once() {
     let mut lives: Vec<TaskTimeline> = Vec::new();
     for it in &steps {
         store.commit(&it.batch).unwrap();
-        lives = tasks.iter().map(|id| slowly.timeline(&*history, *id, it.board.revision).unwrap()).collect();
+        lives = tasks
+            .iter()
+            .map(|id| slowly.timeline(&*history, *id, it.board.revision).unwrap())
+            .collect();
     }
     for (id, seen) in tasks.iter().zip(&lives) {
-        let told = TimelineReader::default().timeline(&*history, *id, last.revision).unwrap();
+        let told = TimelineReader::default()
+            .timeline(&*history, *id, last.revision)
+            .unwrap();
         assert_eq!(told, *seen, "{id}");
-        let lasts = told.intervals.last().is_some_and(|it| it.to_unix_ms.is_none());
+        let lasts = told
+            .intervals
+            .last()
+            .is_some_and(|it| it.to_unix_ms.is_none());
         assert_eq!(lasts, last.tasks.contains_key(id), "W1: {id} {told:?}");
     }
-    assert!(lives.iter().any(|it| it.intervals.len() > 2), "no task both waited and worked");
+    assert!(
+        lives.iter().any(|it| it.intervals.len() > 2),
+        "no task both waited and worked"
+    );
 }

@@ -25,7 +25,10 @@ pub(crate) fn settings() -> ProjectSettings {
         port_range: (47_310, 47_399),
         ..WorkspaceSettings::default()
     };
-    ProjectSettings { workspace, ..ProjectSettings::default() }
+    ProjectSettings {
+        workspace,
+        ..ProjectSettings::default()
+    }
 }
 
 pub(crate) fn repo() -> ProjectRepo {
@@ -40,7 +43,10 @@ pub(crate) fn repo() -> ProjectRepo {
 
 pub(crate) fn ready_project() -> Command {
     match add_project() {
-        Command::AddProject(it) => Command::AddProject(regatta_core::project::AddProject { settings: settings(), ..it }),
+        Command::AddProject(it) => Command::AddProject(regatta_core::project::AddProject {
+            settings: settings(),
+            ..it
+        }),
         other => other,
     }
 }
@@ -53,23 +59,45 @@ fn world() -> (World, CommandLog) {
     let done = CommandLog::default();
     let noted = done.clone();
     let world = World::new(move |program| {
-        let ports: Vec<_> = program.launch().env.iter().filter(|it| it.0.starts_with("REGATTA_PORT_")).collect();
-        let foreign: Vec<_> = program.git().foreign_files(program.attempt()).into_keys().collect();
-        noted.lock().unwrap().push(format!("{} {} ports {foreign:?}", program.attempt(), ports.len()));
+        let ports: Vec<_> = program
+            .launch()
+            .env
+            .iter()
+            .filter(|it| it.0.starts_with("REGATTA_PORT_"))
+            .collect();
+        let foreign: Vec<_> = program
+            .git()
+            .foreign_files(program.attempt())
+            .into_keys()
+            .collect();
+        noted.lock().unwrap().push(format!(
+            "{} {} ports {foreign:?}",
+            program.attempt(),
+            ports.len()
+        ));
         append_own_name(program)
     });
     let noted = done.clone();
     world.agents.check_content_with(move |command, _| {
         noted.lock().unwrap().push(command.to_owned());
-        if command == "broken" { Err("no compiler\nfor miles\n".into()) } else { Ok(()) }
+        if command == "broken" {
+            Err("no compiler\nfor miles\n".into())
+        } else {
+            Ok(())
+        }
     });
-    world.git.put_untracked(Path::new(REPO), "local.env", "SECRET=1");
+    world
+        .git
+        .put_untracked(Path::new(REPO), "local.env", "SECRET=1");
     (world, done)
 }
 
 fn start_mission(engine: &regatta_engine::Engine, project: Command) {
     submit(engine, project);
-    let limits = regatta_core::limits::MachineLimits { retry_delay_ms: 0, ..engine.board().limits };
+    let limits = regatta_core::limits::MachineLimits {
+        retry_delay_ms: 0,
+        ..engine.board().limits
+    };
     submit(engine, Command::SetLimits { limits });
     submit(engine, register("bob"));
     submit(engine, mission(&["bob"], vec![planned("a", "a", &[])]));
@@ -84,7 +112,14 @@ fn setup_runs_in_order_before_the_program_and_its_files_do_not_land() {
     wait_until_done(&engine, &life, &world);
     let first: Vec<String> = done.lock().unwrap().iter().take(3).cloned().collect();
     assert_eq!(first, ["fetch", "build", "A1 2 ports [\"local.env\"]"]);
-    assert_eq!(world.git.trunk(Path::new(REPO)).into_keys().collect::<Vec<_>>(), ["README", "a"]);
+    assert_eq!(
+        world
+            .git
+            .trunk(Path::new(REPO))
+            .into_keys()
+            .collect::<Vec<_>>(),
+        ["README", "a"]
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -103,14 +138,29 @@ fn a_failed_setup_starts_no_program_and_records_the_reason() {
     };
     start_mission(&engine, project);
     wait_until_given_up(&engine, &life, &world, TaskId(1));
-    let ended = engine.history().attempt(AttemptId(1)).unwrap().unwrap().end.unwrap();
+    let ended = engine
+        .history()
+        .attempt(AttemptId(1))
+        .unwrap()
+        .unwrap()
+        .end
+        .unwrap();
     assert_eq!(ended.cause, AttemptCause::Environment);
     assert!(
-        ended.detail.contains("the setup command `broken` exited with 1: no compiler / for miles"),
+        ended
+            .detail
+            .contains("the setup command `broken` exited with 1: no compiler / for miles"),
         "{}",
         ended.detail
     );
-    assert!(!done.lock().unwrap().iter().any(|it| it.contains("ports") || it == "never"), "{done:?}");
+    assert!(
+        !done
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|it| it.contains("ports") || it == "never"),
+        "{done:?}"
+    );
     assert!(world.agents.program_counts().is_empty());
     assert_clean(&engine, &world);
     engine.shutdown();
@@ -127,7 +177,10 @@ fn setup_runs_before_the_checks_of_a_landing_too() {
     let done = done.lock().unwrap().clone();
     let program = done.iter().position(|it| it.starts_with("A1 ")).unwrap();
     let after: Vec<&str> = done[program + 1..].iter().map(String::as_str).collect();
-    let setup = after.iter().position(|it| *it == "fetch").expect("setup runs in the landing");
+    let setup = after
+        .iter()
+        .position(|it| *it == "fetch")
+        .expect("setup runs in the landing");
     assert_eq!(after[setup..setup + 2], ["fetch", "build"], "{done:?}");
     assert!(
         !after[..setup].is_empty() && after[..setup] == after[setup + 2..],
@@ -141,15 +194,20 @@ fn setup_runs_before_the_checks_of_a_landing_too() {
 #[test]
 fn a_landing_whose_setup_fails_goes_back_to_its_worker() {
     let (world, _) = world();
-    world.agents.check_content_with(|command, files| match command {
-        "build" if files.contains_key("a") => Err("no compiler\n".into()),
-        _ => Ok(()),
-    });
+    world
+        .agents
+        .check_content_with(|command, files| match command {
+            "build" if files.contains_key("a") => Err("no compiler\n".into()),
+            _ => Ok(()),
+        });
     let life = EngineLife::new();
     let engine = world.start_in(&life).unwrap();
     start_mission(&engine, ready_project());
     let reason = wait_until_given_up(&engine, &life, &world, TaskId(1));
-    assert!(reason.contains("the setup command `build` exited with 1: no compiler"), "{reason}");
+    assert!(
+        reason.contains("the setup command `build` exited with 1: no compiler"),
+        "{reason}"
+    );
     assert_clean(&engine, &world);
     engine.shutdown();
 }
@@ -168,11 +226,19 @@ fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
         other => other,
     };
     start_mission(&engine, project);
-    let held =
-        |board: &Board| board.missions.values().any(|it| it.blocking_gates.iter().any(|it| it.kind == Some(WaitKind::Disk)));
+    let held = |board: &Board| {
+        board.missions.values().any(|it| {
+            it.blocking_gates
+                .iter()
+                .any(|it| it.kind == Some(WaitKind::Disk))
+        })
+    };
     wait_until(&engine, "the mission is held because of the disk", held);
     assert!(world.agents.program_counts().is_empty());
-    let limits = regatta_core::limits::MachineLimits { attempt_disk_mb: 0, ..engine.board().limits };
+    let limits = regatta_core::limits::MachineLimits {
+        attempt_disk_mb: 0,
+        ..engine.board().limits
+    };
     submit(&engine, Command::SetLimits { limits });
     wait_until_done(&engine, &life, &world);
     engine.shutdown();
@@ -181,12 +247,19 @@ fn a_project_at_its_disk_limit_starts_nothing_and_has_a_wait_reason() {
 #[test]
 fn a_port_used_by_another_program_is_not_given_to_an_attempt() {
     let (world, _) = world();
-    let taken: Vec<TcpListener> =
-        [47_310, 47_312].into_iter().filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok()).collect();
+    let taken: Vec<TcpListener> = [47_310, 47_312]
+        .into_iter()
+        .filter_map(|it| TcpListener::bind(("127.0.0.1", it)).ok())
+        .collect();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = seen.clone();
     let agents = regatta_testkit::fake_agents::FakeAgents::new(&world.git, move |program| {
-        let ports = program.launch().env.iter().filter(|it| it.0.starts_with("REGATTA_PORT_")).cloned();
+        let ports = program
+            .launch()
+            .env
+            .iter()
+            .filter(|it| it.0.starts_with("REGATTA_PORT_"))
+            .cloned();
         noted.lock().unwrap().extend(ports);
         append_own_name(program);
         Exit::Code(0)

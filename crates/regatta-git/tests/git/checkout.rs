@@ -27,14 +27,19 @@ fn all_files_and_status(dir: &Path) -> Vec<(String, String)> {
             }
         }
     }
-    found.push(("status".into(), git(dir, &["status", "--porcelain", "--ignored"])));
+    found.push((
+        "status".into(),
+        git(dir, &["status", "--porcelain", "--ignored"]),
+    ));
     found.sort();
     found
 }
 
 fn refused_paths(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
     let before = all_files_and_status(world.user());
-    let TrunkMoveResult::CheckoutDirty(paths) = world.land(old, new) else { panic!("the trunk moved") };
+    let TrunkMoveResult::CheckoutDirty(paths) = world.land(old, new) else {
+        panic!("the trunk moved")
+    };
     assert_eq!(world.tip(), *old, "the ref moved");
     assert_eq!(all_files_and_status(world.user()), before);
     paths
@@ -73,7 +78,10 @@ fn edits_in_other_files_stay_and_do_not_stop_the_move() {
     let status = world.status();
     let staged = git(world.user(), &["diff", "--cached"]);
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
-    assert_eq!((world.status(), git(world.user(), &["diff", "--cached"])), (status, staged));
+    assert_eq!(
+        (world.status(), git(world.user(), &["diff", "--cached"])),
+        (status, staged)
+    );
     assert_eq!(read(world.user().join("a.txt")), "two\n");
     assert_eq!(read(world.user().join("new.txt")), "new\n");
     assert_eq!(read(world.user().join("src/lib.rs")), "edited\n");
@@ -84,7 +92,10 @@ fn edits_in_other_files_stay_and_do_not_stop_the_move() {
     fs::remove_dir_all(workspace.join("src")).unwrap();
     write(workspace.join("src"), "a file now\n");
     let next = world.clean_trial(&world.capture(A2).commit);
-    assert_eq!(refused_paths(&world, &new, &next), ["b/staged.txt", "src/lib.rs"]);
+    assert_eq!(
+        refused_paths(&world, &new, &next),
+        ["b/staged.txt", "src/lib.rs"]
+    );
 }
 
 /// Git updates no index with an unmerged path, wherever that path is.
@@ -97,8 +108,14 @@ fn unmerged_path_in_the_index_stops_the_move() {
     git(world.user(), &["stash", "-q"]);
     write(world.user().join("a.txt"), "another\n");
     git(world.user(), &["commit", "-q", "-a", "-m", "another"]);
-    let _conflict = std::process::Command::new("git").args(["stash", "pop", "-q"]).current_dir(world.user()).output();
-    git(world.user(), &["update-ref", "refs/heads/main", old.as_str()]);
+    let _conflict = std::process::Command::new("git")
+        .args(["stash", "pop", "-q"])
+        .current_dir(world.user())
+        .output();
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", old.as_str()],
+    );
     assert!(world.status().contains("UU a.txt"), "{}", world.status());
     assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
 }
@@ -119,9 +136,12 @@ fn untracked_or_ignored_file_in_the_way_stops_the_move() {
     write(workspace.join("run.sh/inner"), "a directory now\n");
     let new = world.clean_trial(&world.capture(A1).commit);
 
-    for (path, told) in
-        [("plain.txt", "plain.txt"), (".env", ".env"), ("deep/er", "deep/er"), ("src/notes.log", "src/notes.log")]
-    {
+    for (path, told) in [
+        ("plain.txt", "plain.txt"),
+        (".env", ".env"),
+        ("deep/er", "deep/er"),
+        ("src/notes.log", "src/notes.log"),
+    ] {
         let file = world.user().join(path);
         write(&file, "a person's only copy\n");
         assert_eq!(refused_paths(&world, &old, &new), [told]);
@@ -156,11 +176,17 @@ fn linked_worktree_of_the_trunk_is_updated_or_stops_the_move() {
     let old = world.tip();
     git(world.user(), &["checkout", "-q", "-b", "feature"]);
     let linked = world.home.path().join("linked tree");
-    git(world.user(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
+    git(
+        world.user(),
+        &["worktree", "add", "-q", linked.to_str().unwrap(), "main"],
+    );
     let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
 
     write(linked.join("a.txt"), "a person's\n");
-    assert_eq!(world.land(&old, &new), TrunkMoveResult::CheckoutDirty(vec!["a.txt".into()]));
+    assert_eq!(
+        world.land(&old, &new),
+        TrunkMoveResult::CheckoutDirty(vec!["a.txt".into()])
+    );
     assert_eq!(world.tip(), old);
     git(&linked, &["checkout", "-q", "."]);
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
@@ -185,8 +211,14 @@ fn repeated_move_after_a_crash_updates_the_checkout() {
     let world = World::new();
     let old = world.tip();
     let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    git(
+        world.user(),
+        &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+    );
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+    );
     assert_ne!(world.status(), "");
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
@@ -203,8 +235,14 @@ fn repeated_move_finishes_a_partial_update_of_the_checkout() {
     write(workspace.join("z.txt"), "z\n");
     fs::remove_file(workspace.join("src/lib.rs")).unwrap();
     let new = world.clean_trial(&world.capture(A1).commit);
-    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    git(
+        world.user(),
+        &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+    );
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+    );
     // Git writes the files first and the index last.
     write(world.user().join("a.txt"), "two\n");
     write(world.user().join("new.txt"), "new\n");
@@ -220,16 +258,29 @@ fn repeated_move_after_a_crash_keeps_a_persons_change() {
         let world = World::new();
         let old = world.tip();
         let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        git(
+            world.user(),
+            &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+        );
+        git(
+            world.user(),
+            &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+        );
         write(world.user().join(path), text);
         let before = all_files_and_status(world.user());
-        assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved, "the trunk has moved already");
+        assert_eq!(
+            world.land(&old, &new),
+            TrunkMoveResult::Moved,
+            "the trunk has moved already"
+        );
         assert_eq!(all_files_and_status(world.user()), before);
         // The next landing, of another file, names the outdated file, because a commit would undo
         // the last landing.
         let next = world.change_ready_to_land(A2, &[("b.txt", "b\n")]);
-        assert!(matches!(world.land(&new, &next), TrunkMoveResult::CheckoutDirty(_)));
+        assert!(matches!(
+            world.land(&new, &next),
+            TrunkMoveResult::CheckoutDirty(_)
+        ));
         assert_eq!(all_files_and_status(world.user()), before);
     }
 }
@@ -241,8 +292,14 @@ fn repeated_move_after_a_crash_keeps_edits_in_other_files() {
         let world = World::new();
         let old = world.tip();
         let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        git(
+            world.user(),
+            &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+        );
+        git(
+            world.user(),
+            &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+        );
         write(world.user().join("run.sh"), "a person's\n");
         if is_staged {
             git(world.user(), &["add", "run.sh"]);
@@ -250,7 +307,10 @@ fn repeated_move_after_a_crash_keeps_edits_in_other_files() {
         // The update of the files was interrupted too.
         write(world.user().join("a.txt"), "two\n");
         assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
-        assert_eq!(world.status(), if is_staged { "M  run.sh" } else { " M run.sh" });
+        assert_eq!(
+            world.status(),
+            if is_staged { "M  run.sh" } else { " M run.sh" }
+        );
         assert_eq!(read(world.user().join("new.txt")), "new\n");
         assert_eq!(read(world.user().join("run.sh")), "a person's\n");
     }
@@ -262,7 +322,10 @@ fn locked_index_or_unfinished_operation_is_busy_and_stops_the_move() {
     let old = world.tip();
     let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     let busy = |world: &World| {
-        let error = world.git.move_trunk(&world.permit(), &world.repo, &old, &new).unwrap_err();
+        let error = world
+            .git
+            .move_trunk(&world.permit(), &world.repo, &old, &new)
+            .unwrap_err();
         assert_eq!(error.code, "busy", "{error:?}");
         assert_eq!(world.tip(), old);
         error.message
@@ -295,7 +358,12 @@ fn move_keeps_the_users_line_endings_and_runs_no_hook() {
     git(world.user(), &["checkout", "-q", "."]);
     assert_eq!(read(world.user().join("a.txt")), "one\r\n");
     let canary = world.home.path().join("canary");
-    for hook in ["reference-transaction", "post-checkout", "post-merge", "post-index-change"] {
+    for hook in [
+        "reference-transaction",
+        "post-checkout",
+        "post-merge",
+        "post-index-change",
+    ] {
         let hook = world.user().join(".git/hooks").join(hook);
         write(&hook, format!("#!/bin/sh\ntouch '{}'\n", canary.display()));
         make_executable(&hook);

@@ -11,7 +11,9 @@ use crate::world::{A1, A2, World, commit_all, git, try_git, write};
 fn vault_contains(world: &World, text: &str) -> bool {
     write(world.home.path().join("wanted"), text);
     let id = git(world.home.path(), &["hash-object", "wanted"]);
-    try_git(&world.vault(), ["cat-file", "-e", &id]).status.success()
+    try_git(&world.vault(), ["cat-file", "-e", &id])
+        .status
+        .success()
 }
 
 /// Q3: dropped work is deleted with all its captures. Landed work, other attempts' work and commits
@@ -27,30 +29,81 @@ fn q3_only_dropped_work_is_deleted() {
     git(world.user(), &["reset", "-q", "--hard", old.as_str()]);
     write(world.user().join("d.txt"), "anew\n");
     commit_all(world.user(), "Another way");
-    for (attempt, texts) in [(A1, ["first draft\n", "dropped\n"]), (A2, ["other draft\n", "wanted\n"])] {
+    for (attempt, texts) in [
+        (A1, ["first draft\n", "dropped\n"]),
+        (A2, ["other draft\n", "wanted\n"]),
+    ] {
         let workspace = world.prepare(attempt);
         for text in texts {
             write(workspace.path.join("b.txt"), text);
             world.capture(attempt);
         }
     }
-    assert_eq!(world.git.kept_attempts(&world.repo).unwrap(), [A1, A2, AttemptId(3)]);
-    let forget = || world.git.forget_dropped(&DroppedProof::for_tests(A1), &world.repo);
-    assert_eq!(forget().unwrap_err().code, "busy", "the attempt still has its workspace");
+    assert_eq!(
+        world.git.kept_attempts(&world.repo).unwrap(),
+        [A1, A2, AttemptId(3)]
+    );
+    let forget = || {
+        world
+            .git
+            .forget_dropped(&DroppedProof::for_tests(A1), &world.repo)
+    };
+    assert_eq!(
+        forget().unwrap_err().code,
+        "busy",
+        "the attempt still has its workspace"
+    );
     world.remove_workspace(A1);
     world.remove_workspace(A2);
     let ever = [landed.clone()];
-    let collect = |unused| world.git.collect_garbage(&world.repo, &ever, Duration::from_secs(unused)).unwrap();
+    let collect = |unused| {
+        world
+            .git
+            .collect_garbage(&world.repo, &ever, Duration::from_secs(unused))
+            .unwrap()
+    };
     collect(0);
-    assert!(["first draft\n", "dropped\n"].iter().all(|it| vault_contains(&world, it)), "the work is not dropped yet");
+    assert!(
+        ["first draft\n", "dropped\n"]
+            .iter()
+            .all(|it| vault_contains(&world, it)),
+        "the work is not dropped yet"
+    );
     forget().unwrap();
     forget().unwrap();
-    assert_eq!(world.git.kept_attempts(&world.repo).unwrap(), [A2, AttemptId(3)]);
+    assert_eq!(
+        world.git.kept_attempts(&world.repo).unwrap(),
+        [A2, AttemptId(3)]
+    );
     collect(3_600);
-    assert!(vault_contains(&world, "dropped\n"), "recently written objects may be in use");
+    assert!(
+        vault_contains(&world, "dropped\n"),
+        "recently written objects may be in use"
+    );
     collect(0);
-    assert!(["first draft\n", "dropped\n"].iter().all(|it| !vault_contains(&world, it)), "the dropped work is deleted");
-    assert!(["other draft\n", "wanted\n", "landed\n", "one\n"].iter().all(|it| vault_contains(&world, it)), "other work is kept");
-    assert!(try_git(&world.vault(), ["cat-file", "-e", landed.as_str()]).status.success(), "a commit that was on the trunk is kept");
-    assert_eq!(git(&world.vault(), &["fsck", "--connectivity-only", "--no-dangling"]), "");
+    assert!(
+        ["first draft\n", "dropped\n"]
+            .iter()
+            .all(|it| !vault_contains(&world, it)),
+        "the dropped work is deleted"
+    );
+    assert!(
+        ["other draft\n", "wanted\n", "landed\n", "one\n"]
+            .iter()
+            .all(|it| vault_contains(&world, it)),
+        "other work is kept"
+    );
+    assert!(
+        try_git(&world.vault(), ["cat-file", "-e", landed.as_str()])
+            .status
+            .success(),
+        "a commit that was on the trunk is kept"
+    );
+    assert_eq!(
+        git(
+            &world.vault(),
+            &["fsck", "--connectivity-only", "--no-dangling"]
+        ),
+        ""
+    );
 }

@@ -13,7 +13,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use regatta_core::ids::AttemptId;
-use regatta_engine::ports::git::{Git, GitError, GitRemote, GitService, GitHttpRequest, attempt_of_keep_ref};
+use regatta_engine::ports::git::{
+    Git, GitError, GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref,
+};
 
 use crate::world::World;
 
@@ -76,11 +78,19 @@ impl Server {
                 }
             });
         });
-        Server { served, address, thread: Some(thread) }
+        Server {
+            served,
+            address,
+            thread: Some(thread),
+        }
     }
 
     pub(crate) fn remote(&self) -> GitRemote {
-        GitRemote { url: format!("http://{}/git/shop", self.address), token: TOKEN.into(), ca: None }
+        GitRemote {
+            url: format!("http://{}/git/shop", self.address),
+            token: TOKEN.into(),
+            ca: None,
+        }
     }
     pub(crate) fn allow(&self, writers: &[AttemptId]) {
         *self.writers.lock().unwrap() = writers.to_vec();
@@ -115,8 +125,15 @@ impl Served {
         stream.set_read_timeout(Some(LONG_TIMEOUT)).unwrap();
         stream.set_write_timeout(Some(LONG_TIMEOUT)).unwrap();
         let mut input = BufReader::new(stream);
-        let Some((line, headers)) = read_head(&mut input) else { return };
-        let mut answer = ChunkedAnswer { stream, kind: String::new(), has_begun: false, budget: None };
+        let Some((line, headers)) = read_head(&mut input) else {
+            return;
+        };
+        let mut answer = ChunkedAnswer {
+            stream,
+            kind: String::new(),
+            has_begun: false,
+            budget: None,
+        };
         let outcome = self.route(&line, &headers, input, &mut answer);
         self.log.lock().unwrap().push((line, outcome.clone()));
         match outcome {
@@ -145,7 +162,8 @@ impl Served {
             return Err(error_with_code("unauthorized"));
         }
         let writers = self.writers.lock().unwrap().clone();
-        let may_write = move |name: &str| attempt_of_keep_ref(name).is_some_and(|it| writers.contains(&it));
+        let may_write =
+            move |name: &str| attempt_of_keep_ref(name).is_some_and(|it| writers.contains(&it));
         let (git, repo) = (&self.world.git, &self.world.repo);
         let path = line.split(' ').nth(1).unwrap_or_default();
         let wire = |service| GitHttpRequest {
@@ -154,31 +172,56 @@ impl Served {
             is_gzip: header("content-encoding") == Some("gzip"),
         };
         if let Some(name) = path.strip_prefix("/git/shop/info/refs?service=") {
-            let service = GitService::from_name(name).ok_or_else(|| error_with_code("bad_request"))?;
+            let service =
+                GitService::from_name(name).ok_or_else(|| error_with_code("bad_request"))?;
             answer.kind = format!("{name}-advertisement");
             let refs = git.advertise(repo, &wire(service), &may_write)?;
             return answer.write_all(&refs).map_err(|_| error_with_code("cut"));
         }
-        let service = path.strip_prefix("/git/shop/").and_then(GitService::from_name).ok_or_else(|| error_with_code("bad_request"))?;
+        let service = path
+            .strip_prefix("/git/shop/")
+            .and_then(GitService::from_name)
+            .ok_or_else(|| error_with_code("bad_request"))?;
         answer.kind = format!("{}-result", service.name());
         let body: Box<dyn Read + '_> = match header("transfer-encoding") {
-            Some("chunked") => Box::new(ChunkedBody { input, left: 0, has_ended: false }),
-            _ => Box::new(input.take(header("content-length").and_then(|it| it.parse().ok()).unwrap_or(0))),
+            Some("chunked") => Box::new(ChunkedBody {
+                input,
+                left: 0,
+                has_ended: false,
+            }),
+            _ => Box::new(
+                input.take(
+                    header("content-length")
+                        .and_then(|it| it.parse().ok())
+                        .unwrap_or(0),
+                ),
+            ),
         };
-        let mut body = InterruptedBody { inner: body, budget: &self.cut_request };
+        let mut body = InterruptedBody {
+            inner: body,
+            budget: &self.cut_request,
+        };
         answer.budget = Some(&self.cut_answer);
         git.serve(repo, &wire(service), &may_write, &mut body, answer)
     }
 }
 
 fn error_with_code(code: &'static str) -> GitError {
-    GitError { code, message: code.into(), hint: String::new() }
+    GitError {
+        code,
+        message: code.into(),
+        hint: String::new(),
+    }
 }
 
 fn read_head(input: &mut impl BufRead) -> Option<(String, HashMap<String, String>)> {
     let mut line = || {
         let mut text = String::new();
-        input.read_line(&mut text).ok().filter(|it| *it > 0).map(|_| text.trim_end().to_owned())
+        input
+            .read_line(&mut text)
+            .ok()
+            .filter(|it| *it > 0)
+            .map(|_| text.trim_end().to_owned())
     };
     let first = line()?;
     let mut headers = HashMap::new();
@@ -193,8 +236,13 @@ fn read_head(input: &mut impl BufRead) -> Option<(String, HashMap<String, String
 fn is_on_command_line(words: &[&str]) -> bool {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let lines = entries.filter_map(|it| fs::read(it.path().join("cmdline")).ok());
-    let has = |line: &[u8], word: &str| line.windows(word.len().max(1)).any(|it| it == word.as_bytes());
-    lines.into_iter().any(|line| words.iter().all(|word| has(&line, word)))
+    let has = |line: &[u8], word: &str| {
+        line.windows(word.len().max(1))
+            .any(|it| it == word.as_bytes())
+    };
+    lines
+        .into_iter()
+        .any(|line| words.iter().all(|word| has(&line, word)))
 }
 
 /// A chunked answer. Its head is sent with its first byte, so that an earlier error can have a
@@ -213,7 +261,14 @@ fn take_from_budget(budget: &AtomicU64, wanted: usize) -> Option<usize> {
         return Some(wanted);
     }
     let passes = wanted.min(usize::try_from(left).unwrap());
-    budget.store(if passes == 0 { NOT_CUT } else { left - passes as u64 }, Ordering::SeqCst);
+    budget.store(
+        if passes == 0 {
+            NOT_CUT
+        } else {
+            left - passes as u64
+        },
+        Ordering::SeqCst,
+    );
     (passes > 0).then_some(passes)
 }
 
@@ -223,8 +278,12 @@ impl ChunkedAnswer<'_> {
             return Ok(());
         }
         let kind = &self.kind;
-        let head = "HTTP/1.1 200 OK\r\nCache-Control: no-cache\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n";
-        write!(self.stream, "{head}Content-Type: application/x-{kind}\r\n\r\n")
+        let head = "HTTP/1.1 200 OK\r\nCache-Control: no-cache\r\nTransfer-Encoding: \
+            chunked\r\nConnection: close\r\n";
+        write!(
+            self.stream,
+            "{head}Content-Type: application/x-{kind}\r\n\r\n"
+        )
     }
     fn end(&mut self) -> io::Result<()> {
         self.begin()?;
@@ -236,15 +295,25 @@ impl ChunkedAnswer<'_> {
             "bad_request" => "400 Bad Request",
             _ => "500 Internal Server Error",
         };
-        let (head, text) = ("Content-Type: text/plain\r\nConnection: close\r\n", &error.message);
-        write!(self.stream, "HTTP/1.1 {status}\r\n{head}Content-Length: {}\r\n\r\n{text}", text.len())
+        let (head, text) = (
+            "Content-Type: text/plain\r\nConnection: close\r\n",
+            &error.message,
+        );
+        write!(
+            self.stream,
+            "HTTP/1.1 {status}\r\n{head}Content-Length: {}\r\n\r\n{text}",
+            text.len()
+        )
     }
 }
 
 impl Write for ChunkedAnswer<'_> {
     fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
         self.begin()?;
-        let Some(length) = self.budget.map_or(Some(piece.len()), |it| take_from_budget(it, piece.len())) else {
+        let Some(length) = self
+            .budget
+            .map_or(Some(piece.len()), |it| take_from_budget(it, piece.len()))
+        else {
             // The connection ends abruptly, as if its cable were unplugged.
             let _ = self.stream.shutdown(Shutdown::Both);
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -301,12 +370,30 @@ impl<R: Read> Read for InterruptedBody<'_, R> {
         let length = self.inner.read(into)?;
         let ends = length == 0 && self.budget.load(Ordering::SeqCst) > 0;
         // Bytes after the interruption are dropped.
-        if ends { Ok(0) } else { take_from_budget(self.budget, length).ok_or_else(|| io::ErrorKind::ConnectionReset.into()) }
+        if ends {
+            Ok(0)
+        } else {
+            take_from_budget(self.budget, length)
+                .ok_or_else(|| io::ErrorKind::ConnectionReset.into())
+        }
     }
 }
 
 /// Returns the findings of git's own check of a repository. An empty text means that it is sound.
 pub(crate) fn fsck_findings(git_dir: &Path) -> String {
-    let said = crate::world::try_git(git_dir, ["fsck", "--full", "--strict", "--no-dangling", "--no-progress"]);
-    if said.status.success() { String::new() } else { String::from_utf8_lossy(&said.stderr).into_owned() }
+    let said = crate::world::try_git(
+        git_dir,
+        [
+            "fsck",
+            "--full",
+            "--strict",
+            "--no-dangling",
+            "--no-progress",
+        ],
+    );
+    if said.status.success() {
+        String::new()
+    } else {
+        String::from_utf8_lossy(&said.stderr).into_owned()
+    }
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use regatta_engine::ports::git::{Git, TrunkMoveResult, TrialMerge};
+use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult};
 
 use crate::world::*;
 
@@ -23,14 +23,22 @@ impl Traps {
     /// Returns a command that leaves a mark and then behaves normally.
     fn script(&self, name: &str, then: &str) -> String {
         let path = self.marks_dir.with_file_name(format!("trap-{name}"));
-        write(&path, format!("#!/bin/sh\n: > '{}'\n{then}\n", self.marks_dir.join(name).display()));
+        write(
+            &path,
+            format!(
+                "#!/bin/sh\n: > '{}'\n{then}\n",
+                self.marks_dir.join(name).display()
+            ),
+        );
         make_executable(&path);
         path.to_str().unwrap().to_owned()
     }
 
     fn triggered(&self) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(&self.marks_dir).unwrap().map(|it| it.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = fs::read_dir(&self.marks_dir)
+            .unwrap()
+            .map(|it| it.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -55,15 +63,34 @@ impl Traps {
             ("sequence.editor", "sequence-editor", "true"),
             ("gpg.program", "gpg", "exit 1"),
             ("core.alternateRefsCommand", "alternate-refs", "true"),
-            ("uploadpack.packObjectsHook", "pack-objects-hook", "exec \"$@\""),
+            (
+                "uploadpack.packObjectsHook",
+                "pack-objects-hook",
+                "exec \"$@\"",
+            ),
             ("core.gitProxy", "proxy", "exit 1"),
         ] {
             set(key, &self.script(name, then));
         }
-        for alias in ["status", "fetch", "diff-tree", "merge-tree", "update-ref", "cat-file", "hash-object", "visit"] {
-            set(&format!("alias.{alias}"), &format!("!{}", self.script("alias", "true")));
+        for alias in [
+            "status",
+            "fetch",
+            "diff-tree",
+            "merge-tree",
+            "update-ref",
+            "cat-file",
+            "hash-object",
+            "visit",
+        ] {
+            set(
+                &format!("alias.{alias}"),
+                &format!("!{}", self.script("alias", "true")),
+            );
         }
-        set("submodule.lib.update", &format!("!{}", self.script("submodule-update", "true")));
+        set(
+            "submodule.lib.update",
+            &format!("!{}", self.script("submodule-update", "true")),
+        );
         set("commit.gpgSign", "true");
         set("log.showSignature", "true");
         set("filter.evil.required", "true");
@@ -94,7 +121,8 @@ impl Traps {
     }
 }
 
-const RULES: &str = "*.txt filter=evil diff=evil merge=evil\n*.rs filter=proc diff=evil merge=evil\n";
+const RULES: &str =
+    "*.txt filter=evil diff=evil merge=evil\n*.rs filter=proc diff=evil merge=evil\n";
 
 /// Runs everything that the queue asks of git, for one workspace.
 fn every_operation(world: &World) {
@@ -104,14 +132,22 @@ fn every_operation(world: &World) {
     let capture = world.capture(A1);
     world.uncaptured_paths(A1);
     for style in [CommitStyle::Rebase, CommitStyle::Merge, CommitStyle::Squash] {
-        world.git.trial_merge(&world.repo, &old, &capture.commit, &authorship("x"), style).unwrap();
+        world
+            .git
+            .trial_merge(&world.repo, &old, &capture.commit, &authorship("x"), style)
+            .unwrap();
     }
-    let TrialMerge::Clean(new) = world.trial(&capture.commit) else { panic!("the change must merge") };
+    let TrialMerge::Clean(new) = world.trial(&capture.commit) else {
+        panic!("the change must merge")
+    };
     world.git.diff(&world.repo, &old, &new).unwrap();
     world.git.file_at(&world.repo, &new, "a.txt").unwrap();
     world.git.stage(&world.repo, SLOT, &new).unwrap();
     world.git.stage(&world.repo, SLOT, &old).unwrap();
-    world.git.revert(&world.repo, &new, &new, &authorship("undo")).unwrap();
+    world
+        .git
+        .revert(&world.repo, &new, &new, &authorship("undo"))
+        .unwrap();
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     world.uncaptured_paths(A1);
@@ -131,7 +167,18 @@ fn s5_no_trap_in_a_workspace_runs() {
     // Plain git triggers the traps, so they work.
     let said = try_git(&workspace, ["commit", "--allow-empty", "-m", "x"]);
     assert!(!said.status.success(), "{said:?}");
-    git(&workspace, &["-c", "commit.gpgSign=false", "commit", "-q", "--allow-empty", "-m", "x"]);
+    git(
+        &workspace,
+        &[
+            "-c",
+            "commit.gpgSign=false",
+            "commit",
+            "-q",
+            "--allow-empty",
+            "-m",
+            "x",
+        ],
+    );
     write(workspace.join(".gitattributes"), RULES);
     try_git(&workspace, ["add", "-A"]);
     try_git(&workspace, ["status"]);
@@ -139,10 +186,24 @@ fn s5_no_trap_in_a_workspace_runs() {
     try_git(&workspace, ["visit"]);
     try_git(&workspace, ["fetch", "ssh://localhost/x"]);
     let sprung = traps.triggered();
-    for name in ["alias", "clean", "fsmonitor", "gpg", "hook-pre-commit", "process", "ssh"] {
-        assert!(sprung.iter().any(|it| it == name), "the trap {name} was not triggered: {sprung:?} {said:?}");
+    for name in [
+        "alias",
+        "clean",
+        "fsmonitor",
+        "gpg",
+        "hook-pre-commit",
+        "process",
+        "ssh",
+    ] {
+        assert!(
+            sprung.iter().any(|it| it == name),
+            "the trap {name} was not triggered: {sprung:?} {said:?}"
+        );
     }
-    assert!(sprung.iter().any(|it| it.starts_with("external-diff")), "{sprung:?}");
+    assert!(
+        sprung.iter().any(|it| it.starts_with("external-diff")),
+        "{sprung:?}"
+    );
     for mark in sprung {
         fs::remove_file(traps.marks_dir.join(mark)).unwrap();
     }
@@ -176,12 +237,23 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
         write(workspace.join("a.txt"), "agent's\n");
         fs::remove_dir_all(workspace.join(".git")).unwrap();
         match kind {
-            "file" => write(workspace.join(".git"), format!("gitdir: {}/.git\n", elsewhere.display())),
-            "link" => std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap(),
+            "file" => write(
+                workspace.join(".git"),
+                format!("gitdir: {}/.git\n", elsewhere.display()),
+            ),
+            "link" => {
+                std::os::unix::fs::symlink(elsewhere.join(".git"), workspace.join(".git")).unwrap()
+            }
             _ => {
                 // A reader that opens these files would never return.
                 let pipe = |path: PathBuf| {
-                    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+                    assert!(
+                        std::process::Command::new("mkfifo")
+                            .arg(path)
+                            .status()
+                            .unwrap()
+                            .success()
+                    );
                 };
                 fs::create_dir_all(workspace.join(".git/objects/aa")).unwrap();
                 pipe(workspace.join(".git/HEAD"));
@@ -192,7 +264,11 @@ fn s5_a_git_file_that_points_elsewhere_is_not_followed() {
         }
         if kind != "pipe" {
             try_git(&workspace, ["status"]);
-            assert!(traps.triggered().iter().any(|it| it == "fsmonitor"), "{kind}: {:?}", traps.triggered());
+            assert!(
+                traps.triggered().iter().any(|it| it == "fsmonitor"),
+                "{kind}: {:?}",
+                traps.triggered()
+            );
             fs::remove_dir_all(&traps.marks_dir).unwrap();
             fs::create_dir_all(&traps.marks_dir).unwrap();
         }

@@ -9,7 +9,9 @@ use regatta_git::GitAdapter;
 use crate::world::*;
 
 fn repo_facts(path: &Path) -> RepoFacts {
-    GitAdapter::new("/nonexistent".into()).inspect(path).unwrap()
+    GitAdapter::new("/nonexistent".into())
+        .inspect(path)
+        .unwrap()
 }
 
 #[test]
@@ -33,14 +35,30 @@ fn inspecting_any_directory_of_a_repository_describes_the_repository() {
     write(world.user().join("untracked"), "x");
     let index = fs::read(world.user().join(".git/index")).unwrap();
     assert_eq!(repo_facts(&world.user().join("src")).dirty_files, ["a.txt"]);
-    assert_eq!(fs::read(world.user().join(".git/index")).unwrap(), index, "inspecting does not write the index");
+    assert_eq!(
+        fs::read(world.user().join(".git/index")).unwrap(),
+        index,
+        "inspecting does not write the index"
+    );
     git(world.user(), &["checkout", "-q", "--detach"]);
-    assert_eq!((repo_facts(world.user()).branch, repo_facts(world.user()).is_unborn), (None, false));
+    assert_eq!(
+        (
+            repo_facts(world.user()).branch,
+            repo_facts(world.user()).is_unborn
+        ),
+        (None, false)
+    );
 
     let linked = world.home.path().join("linked");
-    git(world.user(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
+    git(
+        world.user(),
+        &["worktree", "add", "-q", linked.to_str().unwrap(), "main"],
+    );
     let facts = repo_facts(&linked);
-    assert_eq!((facts.branch, facts.top), (Some(branch("main")), fs::canonicalize(&linked).unwrap()));
+    assert_eq!(
+        (facts.branch, facts.top),
+        (Some(branch("main")), fs::canonicalize(&linked).unwrap())
+    );
 
     for number in 0..30 {
         write(world.user().join(format!("many/{number}")), "x");
@@ -76,30 +94,61 @@ fn unusable_repository_is_refused_with_a_hint() {
     let told = adapter.inspect(home.path()).unwrap_err();
     assert_eq!(told.code, "not_a_repository");
     assert!(told.hint.contains("git init") && told.hint.contains("regatta -C PATH"));
-    assert_eq!(adapter.inspect(&home.path().join("absent")).unwrap_err().code, "not_a_repository");
+    assert_eq!(
+        adapter
+            .inspect(&home.path().join("absent"))
+            .unwrap_err()
+            .code,
+        "not_a_repository"
+    );
 
     let path = home.path().join("fresh");
     init(&path, &[]);
     let facts = repo_facts(&path);
     assert_eq!((facts.branch, facts.is_unborn), (None, true));
-    assert_eq!(adapter.inspect(&path.join(".git")).unwrap_err().code, "not_a_repository");
+    assert_eq!(
+        adapter.inspect(&path.join(".git")).unwrap_err().code,
+        "not_a_repository"
+    );
     let world = World::with_repo_at(home, path.clone());
-    assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "unborn_branch");
-    assert_eq!(world.git.prepare_workspace(&world.repo, A1, &branch("x")).unwrap_err().code, "unborn_branch");
+    assert_eq!(
+        world.git.tip(&world.repo).unwrap_err().code,
+        "unborn_branch"
+    );
+    assert_eq!(
+        world
+            .git
+            .prepare_workspace(&world.repo, A1, &branch("x"))
+            .unwrap_err()
+            .code,
+        "unborn_branch"
+    );
     assert!(!world.vault().exists());
 
     commit_all(&path, "first");
     git(&path, &["branch", "-q", "-M", "trunk"]);
-    assert_eq!(world.git.tip(&world.repo).unwrap_err().code, "no_such_branch");
+    assert_eq!(
+        world.git.tip(&world.repo).unwrap_err().code,
+        "no_such_branch"
+    );
 
-    git(world.home.path(), &["clone", "-q", "--bare", "fresh", "bare.git"]);
+    git(
+        world.home.path(),
+        &["clone", "-q", "--bare", "fresh", "bare.git"],
+    );
     let facts = repo_facts(&world.home.path().join("bare.git"));
     assert_eq!((facts.is_bare, facts.branch), (true, Some(branch("trunk"))));
-    assert_eq!(facts.top, fs::canonicalize(world.home.path().join("bare.git")).unwrap());
+    assert_eq!(
+        facts.top,
+        fs::canonicalize(world.home.path().join("bare.git")).unwrap()
+    );
 
     // A registered repository that is gone is not replaced by one in a directory above.
     let mut inner = World::with_repo_at(world.home, path.join("inner"));
     fs::create_dir(inner.user()).unwrap();
     inner.repo.trunk = branch("trunk");
-    assert_eq!(inner.git.tip(&inner.repo).unwrap_err().code, "not_a_repository");
+    assert_eq!(
+        inner.git.tip(&inner.repo).unwrap_err().code,
+        "not_a_repository"
+    );
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::Barrier;
 
 use regatta_core::ids::{CommitId, ProjectName};
-use regatta_engine::ports::git::{Git, TrunkMoveResult, TrialMerge, TrunkPermit};
+use regatta_engine::ports::git::{Git, TrialMerge, TrunkMoveResult, TrunkPermit};
 
 use crate::world::*;
 
@@ -34,7 +34,10 @@ fn every_step_from_workspace_to_trunk_can_be_repeated() {
     assert_eq!(read(stage.join("a.txt")), "two\n");
     assert!(!stage.join("left over").exists() && !stage.join("src").exists());
     assert_eq!(git(&stage, &["status", "--porcelain"]), "");
-    assert_eq!(git(&stage, &["ls-files"]), ".gitignore\na.txt\nnew/file.txt\nrun.sh");
+    assert_eq!(
+        git(&stage, &["ls-files"]),
+        ".gitignore\na.txt\nnew/file.txt\nrun.sh"
+    );
     assert_eq!(git(&stage, &["rev-parse", "HEAD"]), merged.as_str());
 
     assert_eq!(world.land(&old, &merged), TrunkMoveResult::Moved);
@@ -45,7 +48,10 @@ fn every_step_from_workspace_to_trunk_can_be_repeated() {
     assert_eq!(read(world.user().join("new/file.txt")), "new\n");
     assert!(!world.user().join("src").exists());
     let log = git(world.user(), &["log", "--format=%an %ae %at %s %P", "-1"]);
-    assert_eq!(log, format!("amber amber@regatta.invalid 1000 land it {old}"));
+    assert_eq!(
+        log,
+        format!("amber amber@regatta.invalid 1000 land it {old}")
+    );
     assert!(git(world.user(), &["reflog", "-1"]).contains("regatta: landing L1"));
     git(world.user(), &["fsck", "--strict", "--no-dangling"]);
 
@@ -64,7 +70,10 @@ fn q2_a_trunk_that_was_moved_by_somebody_else_is_not_moved() {
     let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     write(world.user().join("b.txt"), "b\n");
     let theirs = commit_all(world.user(), "theirs");
-    assert_eq!(world.land(&old, &new), TrunkMoveResult::TrunkElsewhere(theirs.clone()));
+    assert_eq!(
+        world.land(&old, &new),
+        TrunkMoveResult::TrunkElsewhere(theirs.clone())
+    );
     assert_eq!(world.tip(), theirs);
     assert_eq!(world.status(), "");
 }
@@ -74,7 +83,12 @@ fn q2_of_four_simultaneous_moves_exactly_one_wins() {
     let world = World::new();
     let old = world.tip();
     let news: Vec<CommitId> = (1..=4)
-        .map(|number| world.change_ready_to_land(regatta_core::ids::AttemptId(number), &[("a.txt", &format!("{number}\n"))]))
+        .map(|number| {
+            world.change_ready_to_land(
+                regatta_core::ids::AttemptId(number),
+                &[("a.txt", &format!("{number}\n"))],
+            )
+        })
         .collect();
     // The two adapters share no lock, as two daemons started by mistake would not.
     let other = regatta_git::GitAdapter::new(world.data());
@@ -105,7 +119,13 @@ fn q2_of_four_simultaneous_moves_exactly_one_wins() {
             Ok(TrunkMoveResult::CheckoutDirty(_)) | Err(_) => assert_ne!(*new, tip),
         }
     }
-    assert_eq!(outcomes.iter().filter(|it| **it == Ok(TrunkMoveResult::Moved)).count(), 1);
+    assert_eq!(
+        outcomes
+            .iter()
+            .filter(|it| **it == Ok(TrunkMoveResult::Moved))
+            .count(),
+        1
+    );
     assert_eq!(world.status(), "");
 }
 
@@ -116,7 +136,12 @@ fn q11_an_agents_git_commands_in_its_workspace_do_not_move_the_trunk() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "mine\n");
     let mine = commit_all(&workspace, "mine");
-    let refs = || (git(world.user(), &["show-ref"]), git(&world.vault(), &["show-ref"]));
+    let refs = || {
+        (
+            git(world.user(), &["show-ref"]),
+            git(&world.vault(), &["show-ref"]),
+        )
+    };
     let before = refs();
     for args in [
         ["update-ref", "refs/heads/main", mine.as_str()].as_slice(),
@@ -141,7 +166,14 @@ fn permit_for_another_project_is_refused() {
     let old = world.tip();
     let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     let permit = TrunkPermit::for_tests(ProjectName::new("other").unwrap());
-    assert_eq!(world.git.move_trunk(&permit, &world.repo, &old, &new).unwrap_err().code, "wrong_permit");
+    assert_eq!(
+        world
+            .git
+            .move_trunk(&permit, &world.repo, &old, &new)
+            .unwrap_err()
+            .code,
+        "wrong_permit"
+    );
     assert_eq!(world.tip(), old);
 }
 
@@ -151,10 +183,16 @@ fn move_that_would_drop_commits_is_refused() {
     let first = world.tip();
     let second = commit_all(world.user(), "second");
     world.prepare(A1);
-    let refused = world.git.move_trunk(&world.permit(), &world.repo, &second, &first).unwrap_err();
+    let refused = world
+        .git
+        .move_trunk(&world.permit(), &world.repo, &second, &first)
+        .unwrap_err();
     assert_eq!(refused.code, "not_a_descendant");
     let unknown = CommitId::new(&"1".repeat(40)).unwrap();
-    let refused = world.git.move_trunk(&world.permit(), &world.repo, &second, &unknown).unwrap_err();
+    let refused = world
+        .git
+        .move_trunk(&world.permit(), &world.repo, &second, &unknown)
+        .unwrap_err();
     assert_eq!(refused.code, "no_such_commit");
     assert_eq!(world.tip(), second);
 }
@@ -169,7 +207,10 @@ fn trunk_without_a_checkout_moves_and_changes_no_working_tree() {
             "detached" => drop(git(world.user(), &["checkout", "-q", "--detach"])),
             _ => {
                 let bare = world.home.path().join("bare.git");
-                git(world.home.path(), &["clone", "-q", "--bare", "user's repo", "bare.git"]);
+                git(
+                    world.home.path(),
+                    &["clone", "-q", "--bare", "user's repo", "bare.git"],
+                );
                 world = World::with_repo_at(world.home, bare);
             }
         }
@@ -194,9 +235,15 @@ fn shallow_and_sha256_repositories_work() {
     write(source.user().join("a.txt"), "deeper\n");
     commit_all(source.user(), "second");
     let url = format!("file://{}", source.user().display());
-    git(source.home.path(), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    git(
+        source.home.path(),
+        &["clone", "-q", "--depth=1", &url, "shallow"],
+    );
     let path = source.home.path().join("shallow");
-    for world in [World::with_repo_at(source.home, path), World::with_init_args(&["--object-format=sha256"])] {
+    for world in [
+        World::with_repo_at(source.home, path),
+        World::with_init_args(&["--object-format=sha256"]),
+    ] {
         let old = world.tip();
         let workspace = world.prepare(A1).path;
         write(workspace.join("new.txt"), "new\n");

@@ -1,27 +1,30 @@
 //! Tests of the git adapter against real repositories on disk.
 
-#![expect(clippy::unwrap_used, reason = "a helper that cannot continue fails its test")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper that cannot continue fails its test"
+)]
 
 mod capture;
 mod checkout;
-mod untracked_files;
+mod collision_scan;
 mod gc;
+mod git_server;
+mod hostile_workspace;
 mod inspect;
 mod land;
-mod trunk_facts;
 mod merge;
-mod unusual_repos;
 mod pool;
-mod collision_scan;
-mod remote;
 mod rebase_trunk;
+mod remote;
 mod scope;
 mod serve;
 mod sparse;
 mod special;
 mod submodules;
-mod hostile_workspace;
 mod tree_merge;
-mod git_server;
+mod trunk_facts;
+mod untracked_files;
+mod unusual_repos;
 mod workspace;
 mod world;

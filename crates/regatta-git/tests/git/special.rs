@@ -18,8 +18,19 @@ fn special_files(world: &World, base: &CommitId, commit: &CommitId) -> Vec<Speci
     world.git.special_files(&world.repo, base, commit).unwrap()
 }
 
-fn special_file(path: &str, before: Option<FileKind>, after: Option<FileKind>, target: Option<&str>) -> SpecialFile {
-    SpecialFile { path: path.into(), before, after, target: target.map(str::to_owned), unpublished: false }
+fn special_file(
+    path: &str,
+    before: Option<FileKind>,
+    after: Option<FileKind>,
+    target: Option<&str>,
+) -> SpecialFile {
+    SpecialFile {
+        path: path.into(),
+        before,
+        after,
+        target: target.map(str::to_owned),
+        unpublished: false,
+    }
 }
 
 #[test]
@@ -75,11 +86,27 @@ fn q13_a_folder_in_which_git_finds_a_repository_is_reported() {
         let capture = world.capture(A1);
         let found = special_files(&world, &capture.base, &capture.commit);
         let folder = layout[0].rsplit_once('/').map_or("", |(folder, _)| folder);
-        assert_eq!(found, [special_file(folder, None, Some(FileKind::GitDirectory), None)], "{nth}");
+        assert_eq!(
+            found,
+            [special_file(
+                folder,
+                None,
+                Some(FileKind::GitDirectory),
+                None
+            )],
+            "{nth}"
+        );
     }
     let world = World::new();
     let workspace = world.prepare(A1).path;
-    for path in ["b/HEAD", "b/objects/x", "c/refs/x", "d/HEAD/x", "d/objects", "d/refs"] {
+    for path in [
+        "b/HEAD",
+        "b/objects/x",
+        "c/refs/x",
+        "d/HEAD/x",
+        "d/objects",
+        "d/refs",
+    ] {
         write(workspace.join(path), "x\n");
     }
     let capture = world.capture(A1);
@@ -97,12 +124,26 @@ fn q13_a_git_directory_made_by_two_changes_together_is_reported_for_the_merge() 
     write(two.join("b/refs/x"), "x");
     let (one, two) = (world.capture(A1).commit, world.capture(A2).commit);
     let tip = world.tip();
-    assert_eq!((special_files(&world, &tip, &one), special_files(&world, &tip, &two)), (vec![], vec![]));
+    assert_eq!(
+        (
+            special_files(&world, &tip, &one),
+            special_files(&world, &tip, &two)
+        ),
+        (vec![], vec![])
+    );
     let changes = [(one, authorship("one")), (two, authorship("two"))];
-    let found = world.git.trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash).unwrap();
-    let [TrialMerge::Clean(first), TrialMerge::Clean(both)] = found.as_slice() else { panic!("{found:?}") };
+    let found = world
+        .git
+        .trial_merges(&world.repo, &tip, &changes, CommitStyle::Squash)
+        .unwrap();
+    let [TrialMerge::Clean(first), TrialMerge::Clean(both)] = found.as_slice() else {
+        panic!("{found:?}")
+    };
     assert_eq!(special_files(&world, &tip, first), []);
-    assert_eq!(special_files(&world, first, both), [special_file("b", None, Some(FileKind::GitDirectory), None)]);
+    assert_eq!(
+        special_files(&world, first, both),
+        [special_file("b", None, Some(FileKind::GitDirectory), None)]
+    );
 }
 
 /// With `style = "rebase"` an agent's own commits would land one by one, but only the whole change
@@ -110,8 +151,12 @@ fn q13_a_git_directory_made_by_two_changes_together_is_reported_for_the_merge() 
 #[test]
 fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show() {
     let steps: [(&str, WorkspaceEdit<'_>); 3] = [
-        ("a file that is gone in the end", &|dir| write(dir.join(".claude/settings.json"), "{}")),
-        ("a mode that is another in the end", &|dir| make_executable(&dir.join("mine.txt"))),
+        ("a file that is gone in the end", &|dir| {
+            write(dir.join(".claude/settings.json"), "{}")
+        }),
+        ("a mode that is another in the end", &|dir| {
+            make_executable(&dir.join("mine.txt"))
+        }),
         ("a link that is a file in the end", &|dir| {
             fs::remove_file(dir.join("mine.txt")).unwrap();
             symlink("/etc/passwd", dir.join("mine.txt")).unwrap();
@@ -130,9 +175,23 @@ fn q13_a_rebase_squashes_commits_with_files_that_the_whole_change_does_not_show(
         let capture = world.capture(A1);
         assert_eq!(capture.changed, ["mine.txt"], "{what}");
         let tip = world.tip();
-        let found = world.git.trial_merge(&world.repo, &tip, &capture.commit, &authorship("T"), CommitStyle::Rebase).unwrap();
-        let TrialMerge::Clean(new) = found else { panic!("{what}: {found:?}") };
-        let count = git(&world.vault(), &["rev-list", "--count", &format!("{tip}..{new}")]);
+        let found = world
+            .git
+            .trial_merge(
+                &world.repo,
+                &tip,
+                &capture.commit,
+                &authorship("T"),
+                CommitStyle::Rebase,
+            )
+            .unwrap();
+        let TrialMerge::Clean(new) = found else {
+            panic!("{what}: {found:?}")
+        };
+        let count = git(
+            &world.vault(),
+            &["rev-list", "--count", &format!("{tip}..{new}")],
+        );
         assert_eq!(count, "1", "{what}");
     }
 }

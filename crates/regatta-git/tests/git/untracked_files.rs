@@ -22,7 +22,9 @@ fn world(copy: &[&str]) -> World {
 
 impl World {
     fn copy_untracked(&self, manifest: &[&str]) -> CopiedFiles {
-        self.git.copy_untracked(&self.repo, A1, &patterns(manifest)).unwrap()
+        self.git
+            .copy_untracked(&self.repo, A1, &patterns(manifest))
+            .unwrap()
     }
 }
 
@@ -37,19 +39,47 @@ fn copied_files_keep_mode_and_time_and_are_not_captured() {
     write(user.join("notes.txt"), "mine\n");
     write(user.join("other.txt"), "not asked for\n");
     let old = SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 123_456_789);
-    fs::File::options().append(true).open(user.join("cache/deep/tool")).unwrap().set_modified(old).unwrap();
+    fs::File::options()
+        .append(true)
+        .open(user.join("cache/deep/tool"))
+        .unwrap()
+        .set_modified(old)
+        .unwrap();
     fs::set_permissions(user.join(".env"), fs::Permissions::from_mode(0o4600)).unwrap();
     write(user.join("a.txt"), "changed by the user, and tracked\n");
 
     let workspace = world.prepare(A1).path;
     let brought = world.copy_untracked(&[]);
-    assert_eq!((brought.files, brought.skipped.len()), (4, 0), "{brought:?}");
+    assert_eq!(
+        (brought.files, brought.skipped.len()),
+        (4, 0),
+        "{brought:?}"
+    );
     assert_eq!(read(workspace.join(".env")), "SECRET=1\n");
-    assert_eq!(fs::metadata(workspace.join(".env")).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(
+        fs::metadata(workspace.join(".env"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o7777,
+        0o600
+    );
     let tool = fs::metadata(workspace.join("cache/deep/tool")).unwrap();
-    assert_eq!((tool.permissions().mode() & 0o777, tool.modified().unwrap()), (0o755, old));
-    assert_eq!(fs::read_link(workspace.join("cache/link")).unwrap().to_str(), Some("deep/tool"));
-    assert_eq!(read(workspace.join("a.txt")), "one\n", "a tracked file is the trunk's");
+    assert_eq!(
+        (tool.permissions().mode() & 0o777, tool.modified().unwrap()),
+        (0o755, old)
+    );
+    assert_eq!(
+        fs::read_link(workspace.join("cache/link"))
+            .unwrap()
+            .to_str(),
+        Some("deep/tool")
+    );
+    assert_eq!(
+        read(workspace.join("a.txt")),
+        "one\n",
+        "a tracked file is the trunk's"
+    );
     assert!(!workspace.join("other.txt").exists());
     assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
 
@@ -98,10 +128,16 @@ fn s6_links_and_git_directories_are_not_copied() {
     let brought = world.copy_untracked(&[]);
     let mut left = brought.skipped.clone();
     left.sort();
-    assert_eq!(left, ["absolute", "config", "nested/", "upwards", "way/file"]);
+    assert_eq!(
+        left,
+        ["absolute", "config", "nested/", "upwards", "way/file"]
+    );
     assert!(workspace.join("inner/file").exists());
     for gone in ["absolute", "upwards", "config", "nested"] {
-        assert!(fs::symlink_metadata(workspace.join(gone)).is_err(), "{gone}");
+        assert!(
+            fs::symlink_metadata(workspace.join(gone)).is_err(),
+            "{gone}"
+        );
     }
     assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     assert_eq!(read(outside.join("secret")), "outside\n");
@@ -131,7 +167,10 @@ fn copy_of_too_many_bytes_is_refused_before_it_begins() {
     let world = world(&["huge*"]);
     for name in ["huge1", "huge2"] {
         // A sparse file, which takes no disk space.
-        fs::File::create(world.user().join(name)).unwrap().set_len(9 << 30).unwrap();
+        fs::File::create(world.user().join(name))
+            .unwrap()
+            .set_len(9 << 30)
+            .unwrap();
     }
     let workspace = world.prepare(A1).path;
     let told = world.git.copy_untracked(&world.repo, A1, &[]).unwrap_err();
@@ -148,14 +187,27 @@ fn files_made_by_setup_are_captured_only_if_the_manifest_names_them() {
     assert!(!world.git.is_ready(&world.repo, A1));
     write(workspace.join("vendor/lib.js"), "made by setup\n");
     write(workspace.join("src/made.rs"), "made by setup\n");
-    world.git.mark_ready(&world.repo, A1, &patterns(&["src/**"])).unwrap();
+    world
+        .git
+        .mark_ready(&world.repo, A1, &patterns(&["src/**"]))
+        .unwrap();
     assert!(world.git.is_ready(&world.repo, A1));
-    assert_eq!(git(&workspace, &["status", "--porcelain"]), "?? src/made.rs");
+    assert_eq!(
+        git(&workspace, &["status", "--porcelain"]),
+        "?? src/made.rs"
+    );
     write(workspace.join("vendor/new.js"), "made by the agent\n");
     assert_eq!(world.capture(A1).changed, ["src/made.rs", "vendor/new.js"]);
     world.remove_workspace(A1);
-    assert!(!world.git.is_ready(&world.repo, A1), "the next workspace of this attempt has no setup yet");
-    assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0, "no bookkeeping is left");
+    assert!(
+        !world.git.is_ready(&world.repo, A1),
+        "the next workspace of this attempt has no setup yet"
+    );
+    assert_eq!(
+        fs::read_dir(world.vault().join("regatta")).unwrap().count(),
+        0,
+        "no bookkeeping is left"
+    );
 }
 
 #[test]
@@ -163,7 +215,10 @@ fn data_directory_inside_the_checkout_is_not_copied() {
     let world = world(&["**"]);
     let inside = regatta_git::GitAdapter::new(world.user().join("data"));
     write(world.user().join("local"), "x");
-    let workspace = inside.prepare_workspace(&world.repo, A1, &branch("x")).unwrap().path;
+    let workspace = inside
+        .prepare_workspace(&world.repo, A1, &branch("x"))
+        .unwrap()
+        .path;
     let brought = inside.copy_untracked(&world.repo, A1, &[]).unwrap();
     assert_eq!(brought.files, 1, "{brought:?}");
     assert!(workspace.join("local").exists() && !workspace.join("data").exists());
@@ -177,7 +232,13 @@ fn staging_directory_gets_copied_files_until_it_is_staged_again() {
     let dir = world.git.stage(&world.repo, SLOT, &tip).unwrap();
     assert!(!dir.join("local.env").exists());
     let brought = world.git.prepare_staging(&world.repo, SLOT, &tip).unwrap();
-    assert_eq!((brought.files, fs::read_to_string(dir.join("local.env")).unwrap().as_str()), (1, "SECRET=1\n"));
+    assert_eq!(
+        (
+            brought.files,
+            fs::read_to_string(dir.join("local.env")).unwrap().as_str()
+        ),
+        (1, "SECRET=1\n")
+    );
     let dir = world.git.stage(&world.repo, SLOT, &tip).unwrap();
     assert!(!dir.join("local.env").exists());
 }
@@ -199,9 +260,19 @@ fn history_with_copied_files_is_left_out() {
         write(dir.join("c.txt"), "c\n");
         let capture = world.capture(attempt);
         assert_eq!(capture.changed, ["b.txt", "c.txt"]);
-        let parents = git(&world.vault(), &["log", "-1", "--format=%P", capture.commit.as_str()]);
-        assert_eq!(parents.split(' ').count(), if forced { 1 } else { 2 }, "{attempt}");
-        let held = git(&world.vault(), &["log", "--all", "--format=", "--name-only"]);
+        let parents = git(
+            &world.vault(),
+            &["log", "-1", "--format=%P", capture.commit.as_str()],
+        );
+        assert_eq!(
+            parents.split(' ').count(),
+            if forced { 1 } else { 2 },
+            "{attempt}"
+        );
+        let held = git(
+            &world.vault(),
+            &["log", "--all", "--format=", "--name-only"],
+        );
         assert!(!held.contains("local.env"), "{held}");
     }
 }

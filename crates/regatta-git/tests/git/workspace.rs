@@ -15,7 +15,10 @@ fn workspace_is_a_working_tree_in_which_git_works() {
     let run = |args: &[&str]| git(&workspace.path, args);
     assert_eq!(workspace.path, world.data().join("workspaces/shop/A1"));
     assert_eq!(run(&["status", "--porcelain", "--branch"]), "## regatta/A1");
-    assert_eq!(run(&["rev-parse", "HEAD", "main"]), format!("{0}\n{0}", world.tip()));
+    assert_eq!(
+        run(&["rev-parse", "HEAD", "main"]),
+        format!("{0}\n{0}", world.tip())
+    );
     assert!(workspace.path.join(".git").is_dir());
     write(workspace.path.join(".regatta/result.json"), "{}");
     assert_eq!(run(&["status", "--porcelain"]), "");
@@ -117,7 +120,10 @@ fn q5_a_capture_of_another_attempt_is_no_proof() {
     let world = World::new();
     let ten = AttemptId(10);
     for attempt in [A1, ten] {
-        write(world.prepare(attempt).path.join("new.txt"), format!("{attempt}\n"));
+        write(
+            world.prepare(attempt).path.join("new.txt"),
+            format!("{attempt}\n"),
+        );
     }
     world.capture(ten);
     assert_eq!(world.uncaptured_paths(A1), ["new.txt"]);
@@ -133,7 +139,9 @@ fn removing_a_workspace_keeps_its_capture_and_all_files_outside() {
     symlink(&outside, workspace.join("link")).unwrap();
     fs::create_dir(workspace.join("locked")).unwrap();
     write(workspace.join("locked/file"), "x");
-    let mut read_only = fs::metadata(workspace.join("locked")).unwrap().permissions();
+    let mut read_only = fs::metadata(workspace.join("locked"))
+        .unwrap()
+        .permissions();
     read_only.set_readonly(true);
     fs::set_permissions(workspace.join("locked"), read_only).unwrap();
     let capture = world.capture(A1);
@@ -142,12 +150,31 @@ fn removing_a_workspace_keeps_its_capture_and_all_files_outside() {
     world.remove_workspace(A1);
     world.remove_workspace(A1);
     assert!(outside.join("precious").exists());
-    assert_eq!(fs::read_dir(world.data().join("workspaces/shop")).unwrap().count(), 0);
+    assert_eq!(
+        fs::read_dir(world.data().join("workspaces/shop"))
+            .unwrap()
+            .count(),
+        0
+    );
     assert_eq!(world.read_from_vault(&capture.commit, "a.txt"), "work");
-    assert_eq!(git(&world.vault(), &["for-each-ref", "refs/regatta/base"]), "");
+    assert_eq!(
+        git(&world.vault(), &["for-each-ref", "refs/regatta/base"]),
+        ""
+    );
     assert!(git(&world.vault(), &["for-each-ref"]).contains("refs/regatta/keep/A1"));
-    assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0, "no bookkeeping is left");
-    assert_eq!(world.git.capture(&world.repo, A1, &authorship("x")).unwrap_err().code, "no_workspace");
+    assert_eq!(
+        fs::read_dir(world.vault().join("regatta")).unwrap().count(),
+        0,
+        "no bookkeeping is left"
+    );
+    assert_eq!(
+        world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err()
+            .code,
+        "no_workspace"
+    );
 }
 
 #[test]
@@ -165,8 +192,16 @@ fn six_attempts_can_be_prepared_and_captured_at_once() {
             });
         }
     });
-    assert_eq!(git(&world.vault(), &["for-each-ref", "refs/regatta/keep"]).lines().count(), 6);
-    assert_eq!(fs::read_dir(world.vault().join("regatta")).unwrap().count(), 0);
+    assert_eq!(
+        git(&world.vault(), &["for-each-ref", "refs/regatta/keep"])
+            .lines()
+            .count(),
+        6
+    );
+    assert_eq!(
+        fs::read_dir(world.vault().join("regatta")).unwrap().count(),
+        0
+    );
     git(&world.vault(), &["fsck", "--strict", "--no-dangling"]);
 }
 
@@ -174,7 +209,9 @@ fn six_attempts_can_be_prepared_and_captured_at_once() {
 fn data_directory_inside_the_users_repository_is_isolated() {
     let world = World::new();
     let inside = regatta_git::GitAdapter::new(world.user().join(".regatta"));
-    let workspace = inside.prepare_workspace(&world.repo, A1, &branch("x")).unwrap();
+    let workspace = inside
+        .prepare_workspace(&world.repo, A1, &branch("x"))
+        .unwrap();
     assert_eq!(git(&workspace.path, &["rev-parse", "--show-cdup"]), "");
     assert_eq!(git(&workspace.path, &["status", "--porcelain"]), "");
 }

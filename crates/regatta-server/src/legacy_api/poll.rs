@@ -17,12 +17,12 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{LegacyResult, LegacyAnswer, calling_agent, data_of};
-use crate::verbs::{self, RequestContext};
+use super::{LegacyAnswer, LegacyResult, calling_agent, data_of};
 use crate::authenticated::Authenticated;
 use crate::event_fanout::WaitingPoller;
 use crate::event_stream::rfc3339;
 use crate::tokens::may_act;
+use crate::verbs::{self, RequestContext};
 use crate::{ServerState, request_limits};
 
 /// Maximum wait of a poll.
@@ -64,43 +64,91 @@ pub(crate) async fn poll(
     entered: Authenticated,
 ) -> LegacyResult {
     let bad = |what: String, hint: &str| Problem::new(400, "bad_input", what, hint);
-    let wait = asked.wait.as_deref().map(Millis::parse).transpose().map_err(|it| bad(it, "write it as 30s"))?;
+    let wait = asked
+        .wait
+        .as_deref()
+        .map(Millis::parse)
+        .transpose()
+        .map_err(|it| bad(it, "write it as 30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Millis::ms)).min(MAX_WAIT);
-    let since = asked.since.as_deref().map(str::parse::<jiff::Timestamp>).transpose();
-    let since = since.map_err(|it| bad(format!("since is not a date: {it}"), "write it as 2026-11-15T20:00:00Z"))?;
+    let since = asked
+        .since
+        .as_deref()
+        .map(str::parse::<jiff::Timestamp>)
+        .transpose();
+    let since = since.map_err(|it| {
+        bad(
+            format!("since is not a date: {it}"),
+            "write it as 2026-11-15T20:00:00Z",
+        )
+    })?;
     let since = since.map(|it| u64::try_from(it.as_millisecond()).unwrap_or(0));
     let mut guest = entered.request_context()?;
     let agent = calling_agent(&entered)?;
     if let (Some(slot), None) = (&asked.slot, &guest.idempotency_key) {
-        guest.idempotency_key = Some(grant_key(&shared.engine.board(), &agent, &guest.principal.label(), slot)?);
+        guest.idempotency_key = Some(grant_key(
+            &shared.engine.board(),
+            &agent,
+            &guest.principal.label(),
+            slot,
+        )?);
     }
     let workspace = asked.workspace.unwrap_or(true);
-    let poller = Poller { shared: &shared, agent, context: guest, needs_workspace: workspace, finished_after_unix_ms: since };
+    let poller = Poller {
+        shared: &shared,
+        agent,
+        context: guest,
+        needs_workspace: workspace,
+        finished_after_unix_ms: since,
+    };
     let trigger = poller.wait_for_trigger(Instant::now() + wait).await?;
     let board = shared.engine.board();
-    let capacity = board.agents.get(&poller.agent).map(|it| regatta_core::agent::capacity(&board, it));
+    let capacity = board
+        .agents
+        .get(&poller.agent)
+        .map(|it| regatta_core::agent::capacity(&board, it));
     let date = rfc3339(shared.engine.now().unix_ms);
-    Ok(LegacyAnswer(StatusCode::OK, json!({ "trigger": trigger, "capacity": capacity, "date": date })))
+    Ok(LegacyAnswer(
+        StatusCode::OK,
+        json!({ "trigger": trigger, "capacity": capacity, "date": date }),
+    ))
 }
 
 /// Returns the idempotency key of a slot's next grant, derived from the board alone. It changes
 /// when the granted attempt is no longer running. Two simultaneous polls, or polls before and after
 /// a restart, get the same key.
-fn grant_key(board: &Board, agent: &AgentName, runner: &str, slot: &str) -> Result<RequestKey, Problem> {
-    let bad = |_| Problem::new(400, "bad_input", "a slot is 1 to 20 letters and digits", "number them: slot=0");
+fn grant_key(
+    board: &Board,
+    agent: &AgentName,
+    runner: &str,
+    slot: &str,
+) -> Result<RequestKey, Problem> {
+    let bad = |_| {
+        Problem::new(
+            400,
+            "bad_input",
+            "a slot is 1 to 20 letters and digits",
+            "number them: slot=0",
+        )
+    };
     if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|it| it.is_ascii_alphanumeric()) {
         return Err(bad(()));
     }
     // No token can have such a name, so no other caller has these keys.
     let beginning = format!("*slot/{agent}/{runner}/{slot}/");
     let first = RequestKey::new(&beginning).map_err(|_| bad(()))?;
-    let given = board.answers.range(first..).take_while(|it| it.0.as_str().starts_with(&beginning));
+    let given = board
+        .answers
+        .range(first..)
+        .take_while(|it| it.0.as_str().starts_with(&beginning));
     let last = given.filter_map(|(key, it)| match &it.outcome {
         CommandOutcome::Polled(Some(grant)) => Some((grant.attempt, key)),
         _ => None,
     });
     let key = match last.max() {
-        Some((attempt, key)) if board.attempts.get(&attempt).is_some_and(|it| may_act(it)) => return Ok(key.clone()),
+        Some((attempt, key)) if board.attempts.get(&attempt).is_some_and(|it| may_act(it)) => {
+            return Ok(key.clone());
+        }
         Some((attempt, _)) => format!("{beginning}{attempt}"),
         None => format!("{beginning}{}", AttemptId(0)),
     };
@@ -111,13 +159,21 @@ impl Poller<'_> {
     async fn wait_for_trigger(&self, until: Instant) -> Result<Option<Value>, Problem> {
         let (hub, engine) = (&self.shared.event_fanout, &self.shared.engine);
         let poll = PollRequest::new(self.agent.clone());
-        let mut waiting = WaitingPoller { changes: hub.watch_board(), engine, poll, deadline: until };
+        let mut waiting = WaitingPoller {
+            changes: hub.watch_board(),
+            engine,
+            poll,
+            deadline: until,
+        };
         let mut leave = None;
         loop {
             waiting.changes.mark_unchanged();
             let seen = engine.board();
             let task = self.next_task().await;
-            leave.take().into_iter().for_each(crate::event_fanout::PollPermit::mark_used);
+            leave
+                .take()
+                .into_iter()
+                .for_each(crate::event_fanout::PollPermit::mark_used);
             if let Some(trigger) = task? {
                 return Ok(Some(trigger));
             }
@@ -128,7 +184,8 @@ impl Poller<'_> {
                 return Ok(Some(trigger));
             }
             let news = |board: &Board| {
-                board.counters.message > seen.counters.message || !self.finished_since(board).is_empty()
+                board.counters.message > seen.counters.message
+                    || !self.finished_since(board).is_empty()
             };
             match hub.wait_for_poll_permit(&mut waiting, news).await {
                 Some(got) => leave = got,
@@ -141,10 +198,18 @@ impl Poller<'_> {
     async fn next_task(&self) -> Result<Option<Value>, Problem> {
         let offered = tasks_offered_to(&self.shared.engine.board(), &self.agent);
         let input = json!({ "agent": self.agent, "workspace": self.needs_workspace }).to_string();
-        let granted = verbs::handle(self.shared, self.context.clone(), "task.poll", input.as_bytes()).await?;
+        let granted = verbs::handle(
+            self.shared,
+            self.context.clone(),
+            "task.poll",
+            input.as_bytes(),
+        )
+        .await?;
         let granted = data_of(&granted)?;
         Ok(granted.is_object().then(|| {
-            let offered = granted["task"]["id"].as_str().is_some_and(|it| offered.iter().any(|id| id == it));
+            let offered = granted["task"]["id"]
+                .as_str()
+                .is_some_and(|it| offered.iter().any(|id| id == it));
             json!({
                 "type": if offered { "task_offered" } else { "task_assigned" },
                 "taskId": granted["task"]["id"],
@@ -157,7 +222,10 @@ impl Poller<'_> {
     }
 
     fn finished_since(&self, board: &Board) -> Vec<crate::event_fanout::FinishedTask> {
-        let lead = board.agents.get(&self.agent).is_some_and(|it| it.role == Role::Lead);
+        let lead = board
+            .agents
+            .get(&self.agent)
+            .is_some_and(|it| it.role == Role::Lead);
         match self.finished_after_unix_ms.filter(|_| lead) {
             Some(since) => self.shared.event_fanout.finished_after(since),
             None => vec![],
@@ -172,8 +240,15 @@ impl Poller<'_> {
         }
         let (count, history) = (finished.len(), self.shared.engine.history().clone());
         let tasks = verbs::run_blocking(move || {
-            let read = |it: &crate::event_fanout::FinishedTask| Some((history.task(it.task).ok()??, it.ended_unix_ms));
-            finished.iter().rev().take(MAX_REPORTED).filter_map(read).collect::<Vec<_>>()
+            let read = |it: &crate::event_fanout::FinishedTask| {
+                Some((history.task(it.task).ok()??, it.ended_unix_ms))
+            };
+            finished
+                .iter()
+                .rev()
+                .take(MAX_REPORTED)
+                .filter_map(read)
+                .collect::<Vec<_>>()
         });
         let draw = |(task, wall): &(regatta_core::task::Task, u64)| {
             json!({
@@ -182,16 +257,30 @@ impl Poller<'_> {
             })
         };
         let tasks: Vec<Value> = tasks.await?.iter().rev().map(draw).collect();
-        Ok(Some(json!({ "type": "tasks_finished", "count": count, "tasks": tasks })))
+        Ok(Some(
+            json!({ "type": "tasks_finished", "count": count, "tasks": tasks }),
+        ))
     }
 
     /// Returns messages that mention the agent and that it has not read.
     async fn unread_mentions(&self) -> Result<Option<Value>, Problem> {
-        let filter = MessageFilter { mention: Some(self.agent.clone()), limit: MAX_REPORTED, ..MessageFilter::default() };
+        let filter = MessageFilter {
+            mention: Some(self.agent.clone()),
+            limit: MAX_REPORTED,
+            ..MessageFilter::default()
+        };
         let history = self.shared.engine.history().clone();
-        let found = verbs::run_blocking(move || history.messages(&filter)).await?.map_err(verbs::problem_from_store)?;
+        let found = verbs::run_blocking(move || history.messages(&filter))
+            .await?
+            .map_err(verbs::problem_from_store)?;
         let board = self.shared.engine.board();
-        let read = |channel| board.cursors.get(&(self.agent.clone(), channel)).copied().unwrap_or_default();
+        let read = |channel| {
+            board
+                .cursors
+                .get(&(self.agent.clone(), channel))
+                .copied()
+                .unwrap_or_default()
+        };
         let unread: Vec<Value> = found
             .iter()
             .filter(|it| it.id > read(it.channel.clone()) && it.sender.to_string() != self.agent.as_str())
@@ -203,8 +292,11 @@ impl Poller<'_> {
 
     /// Returns the reason if an exhausted budget holds back a waiting task.
     fn budget_reason(&self) -> Option<Value> {
-        let (task, reason) =
-            schedule::kept_by_budget(&self.shared.engine.board(), &self.agent, self.shared.engine.now())?;
+        let (task, reason) = schedule::kept_by_budget(
+            &self.shared.engine.board(),
+            &self.agent,
+            self.shared.engine.now(),
+        )?;
         Some(json!({ "type": "budget_refused", "taskId": task, "reason": reason }))
     }
 }

@@ -7,7 +7,7 @@ use regatta_api::live_view::TaskRowView;
 use regatta_api::view::GraphView;
 use regatta_core::graph::layout::MAX_HOPS;
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
-use regatta_core::task::{TaskStatus, Task};
+use regatta_core::task::{Task, TaskStatus};
 use regatta_engine::ports::store::{StoreError, TaskFilter};
 
 use super::topics::TopicContext;
@@ -32,7 +32,9 @@ impl GraphScope {
     /// Parses `M3` or `T9` in exactly this form.
     pub(super) fn parse(text: &str) -> Option<GraphScope> {
         let mission = text.parse().ok().map(GraphScope::Mission);
-        mission.or_else(|| text.parse().ok().map(GraphScope::Task)).filter(|it| it.to_string() == text)
+        mission
+            .or_else(|| text.parse().ok().map(GraphScope::Task))
+            .filter(|it| it.to_string() == text)
     }
 }
 
@@ -54,31 +56,51 @@ pub(crate) fn build_graph(
     project: Option<&ProjectName>,
 ) -> Result<(u64, Option<GraphView>), StoreError> {
     let board = shared.engine.board();
-    let scene = TopicContext { board: &board, now: shared.engine.now(), shared, history: &**shared.engine.history() };
+    let scene = TopicContext {
+        board: &board,
+        now: shared.engine.now(),
+        shared,
+        history: &**shared.engine.history(),
+    };
     Ok((board.revision, scene.graph(of, project)?))
 }
 
 impl TopicContext<'_> {
-    pub(super) fn graph(&self, of: GraphScope, project: Option<&ProjectName>) -> Result<Option<GraphView>, StoreError> {
+    pub(super) fn graph(
+        &self,
+        of: GraphScope,
+        project: Option<&ProjectName>,
+    ) -> Result<Option<GraphView>, StoreError> {
         let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(TaskRowView, TaskStatus)> {
             // The sessions of a team are not tasks to show.
-            tasks.values().filter(|it| it.session_of.is_none()).map(|it| (self.task_row(it), it.status)).collect()
+            tasks
+                .values()
+                .filter(|it| it.session_of.is_none())
+                .map(|it| (self.task_row(it), it.status))
+                .collect()
         };
         Ok(match of {
             GraphScope::All => {
-                let title = project.map_or_else(|| "all tasks".to_owned(), |it| format!("all tasks of {it}"));
+                let title = project
+                    .map_or_else(|| "all tasks".to_owned(), |it| format!("all tasks of {it}"));
                 let mut found = self.listed_by_id()?;
                 found.retain(|_, it| project.is_none_or(|project| it.project == *project));
                 Some(GraphView::new(title, &rows(found), None))
             }
             GraphScope::Mission(id) => match self.history.mission(id)? {
-                Some((mission, _)) => {
-                    Some(GraphView::new(format!("{id} {}", mission.title), &rows(self.mission_tasks(id)?), None))
-                }
+                Some((mission, _)) => Some(GraphView::new(
+                    format!("{id} {}", mission.title),
+                    &rows(self.mission_tasks(id)?),
+                    None,
+                )),
                 None => None,
             },
             GraphScope::Task(id) => match self.find_task(id)? {
-                Some(task) => Some(GraphView::new(format!("around {id}"), &rows(self.neighbour_candidates(&task)?), Some(id))),
+                Some(task) => Some(GraphView::new(
+                    format!("around {id}"),
+                    &rows(self.neighbour_candidates(&task)?),
+                    Some(id),
+                )),
                 None => None,
             },
         })
@@ -86,7 +108,11 @@ impl TopicContext<'_> {
 
     /// Returns the open tasks, and the tasks that ended recently.
     fn listed_by_id(&self) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
-        Ok(self.listed_tasks()?.into_iter().map(|it| (it.id, it)).collect())
+        Ok(self
+            .listed_tasks()?
+            .into_iter()
+            .map(|it| (it.id, it))
+            .collect())
     }
 
     fn find_task(&self, id: TaskId) -> Result<Option<Arc<Task>>, StoreError> {
@@ -97,22 +123,50 @@ impl TopicContext<'_> {
     }
 
     fn mission_tasks(&self, id: MissionId) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
-        let over = self.ended_mission_tasks(id)?.into_iter().map(|it| (it.id, it));
-        let open = self.board.tasks.values().filter(|it| it.mission == Some(id)).map(|it| (it.id, it.clone()));
+        let over = self
+            .ended_mission_tasks(id)?
+            .into_iter()
+            .map(|it| (it.id, it));
+        let open = self
+            .board
+            .tasks
+            .values()
+            .filter(|it| it.mission == Some(id))
+            .map(|it| (it.id, it.clone()));
         // A task that was started again is shown as the board has it.
         Ok(over.chain(open).collect())
     }
 
     /// Returns the ended tasks of a mission from a cache, which is renewed when another task ends.
     fn ended_mission_tasks(&self, id: MissionId) -> Result<Vec<Arc<Task>>, StoreError> {
-        let statuses = TaskStatus::ALL.into_iter().filter(|it| it.is_terminal()).collect();
-        let filter = TaskFilter { mission: Some(id), statuses, ..TaskFilter::default() };
-        let key = (self.history.count_tasks(&filter)?, self.shared.event_fanout.finished_after(0).last().copied());
-        let mut kept = self.shared.live_caches.ended_mission_tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let statuses = TaskStatus::ALL
+            .into_iter()
+            .filter(|it| it.is_terminal())
+            .collect();
+        let filter = TaskFilter {
+            mission: Some(id),
+            statuses,
+            ..TaskFilter::default()
+        };
+        let key = (
+            self.history.count_tasks(&filter)?,
+            self.shared.event_fanout.finished_after(0).last().copied(),
+        );
+        let mut kept = self
+            .shared
+            .live_caches
+            .ended_mission_tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some((_, tasks)) = kept.get(&id).filter(|it| it.0 == key) {
             return Ok(tasks.clone());
         }
-        let tasks: Vec<Arc<Task>> = self.history.tasks(&filter)?.into_iter().map(Arc::new).collect();
+        let tasks: Vec<Arc<Task>> = self
+            .history
+            .tasks(&filter)?
+            .into_iter()
+            .map(Arc::new)
+            .collect();
         if kept.len() >= MAX_CACHED_MISSIONS {
             kept.clear();
         }
@@ -122,7 +176,10 @@ impl TopicContext<'_> {
 
     /// Returns the candidates for a task's neighbours: the listed tasks, its mission's tasks, and
     /// its blockers, however long ago those ended.
-    fn neighbour_candidates(&self, task: &Arc<Task>) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
+    fn neighbour_candidates(
+        &self,
+        task: &Arc<Task>,
+    ) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         let mut found = match task.mission {
             Some(mission) => self.mission_tasks(mission)?,
             None => BTreeMap::new(),
@@ -131,7 +188,10 @@ impl TopicContext<'_> {
         found.insert(task.id, task.clone());
         let mut last = vec![task.clone()];
         for _ in 0..MAX_HOPS {
-            let needs: Vec<TaskId> = last.iter().flat_map(|it| it.blocked_by.iter().copied()).collect();
+            let needs: Vec<TaskId> = last
+                .iter()
+                .flat_map(|it| it.blocked_by.iter().copied())
+                .collect();
             last.clear();
             for need in needs {
                 let known = match found.get(&need) {

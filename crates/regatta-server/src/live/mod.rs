@@ -7,13 +7,13 @@
 
 mod actions; // actions and their shell commands
 mod diff; // diffs, file by file
-mod topics; // the entities of each topic
 mod graph; // dependency graphs
 mod lanes; // the states of agents over time
-mod stream; // the stream of changes to browsers
-mod transcript_html; // transcripts as HTML
 mod sanitize; // makes untrusted text harmless
-mod task; // the page of one task
+mod stream; // the stream of changes to browsers
+mod task;
+mod topics; // the entities of each topic
+mod transcript_html; // transcripts as HTML // the page of one task
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicUsize;
@@ -27,9 +27,9 @@ use regatta_core::task::Task;
 use crate::ServerState;
 
 pub(crate) use actions::planner_choice;
-pub(crate) use topics::{StateCounts, landed_counts, task_row};
 pub(crate) use graph::{GraphScope, build_graph};
 pub(crate) use lanes::provider_or_runtime;
+pub(crate) use topics::{StateCounts, landed_counts, task_row};
 
 /// Number of landed changes per file.
 type LandedCounts = BTreeMap<String, u32>;
@@ -57,7 +57,10 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
         .route("/api/v1/live", get(stream::live_stream))
         .route("/api/v1/page/diff/{task}", get(diff::list_files))
         .route("/api/v1/page/diff/{task}/{file}", get(diff::file_rows))
-        .route("/api/v1/page/log/{attempt}", get(transcript_html::log_piece))
+        .route(
+            "/api/v1/page/log/{attempt}",
+            get(transcript_html::log_piece),
+        )
 }
 
 /// Records the states of the lanes when the board changes, until the daemon ends.

@@ -26,7 +26,11 @@ pub(super) fn push_escaped(out: &mut String, text: &str) {
             '\'' => out.push_str("&#39;"),
             '\r' => {}
             it if is_unprintable(it) => {
-                let _a_string_takes_all = write!(out, "<span class=\"ctl\">\u{27e8}{:04X}\u{27e9}</span>", it as u32);
+                let _a_string_takes_all = write!(
+                    out,
+                    "<span class=\"ctl\">\u{27e8}{:04X}\u{27e9}</span>",
+                    it as u32
+                );
             }
             it => out.push(it),
         }
@@ -63,7 +67,11 @@ impl AnsiStyle {
         let mut names = Vec::new();
         names.extend(self.colour.map(|it| format!("f{it}")));
         names.extend(self.background.map(|it| format!("k{it}")));
-        for (is, name) in [(self.is_bold, "bo"), (self.is_dim, "di"), (self.is_underlined, "un")] {
+        for (is, name) in [
+            (self.is_bold, "bo"),
+            (self.is_dim, "di"),
+            (self.is_underlined, "un"),
+        ] {
             if is {
                 names.push(name.to_owned());
             }
@@ -73,7 +81,9 @@ impl AnsiStyle {
 
     /// Applies the codes of `ESC [ codes m`.
     fn apply_codes(&mut self, codes: &str) {
-        let mut codes = codes.split([';', ':']).map(|it| it.parse::<u16>().unwrap_or(0));
+        let mut codes = codes
+            .split([';', ':'])
+            .map(|it| it.parse::<u16>().unwrap_or(0));
         while let Some(code) = codes.next() {
             match code {
                 0 => *self = AnsiStyle::default(),
@@ -92,14 +102,21 @@ impl AnsiStyle {
                     // 256 colours or RGB. The first sixteen colours are kept, all others become
                     // plain.
                     let picked = match codes.next() {
-                        Some(5) => codes.next().and_then(|it| u8::try_from(it).ok()).filter(|it| *it < 16),
+                        Some(5) => codes
+                            .next()
+                            .and_then(|it| u8::try_from(it).ok())
+                            .filter(|it| *it < 16),
                         Some(2) => {
                             let _rgb = (codes.next(), codes.next(), codes.next());
                             None
                         }
                         _ => None,
                     };
-                    if code == 38 { self.colour = picked } else { self.background = picked }
+                    if code == 38 {
+                        self.colour = picked
+                    } else {
+                        self.background = picked
+                    }
                 }
                 _ => {}
             }
@@ -146,8 +163,14 @@ fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
     let bytes = rest.as_bytes();
     match bytes.first() {
         Some(b'[') => {
-            let end = bytes.iter().skip(1).position(|it| (0x40..=0x7e).contains(it)).map(|it| it + 1);
-            let Some(end) = end.filter(|it| bytes[1..*it].iter().all(|it| (0x20..=0x3f).contains(it))) else {
+            let end = bytes
+                .iter()
+                .skip(1)
+                .position(|it| (0x40..=0x7e).contains(it))
+                .map(|it| it + 1);
+            let Some(end) =
+                end.filter(|it| bytes[1..*it].iter().all(|it| (0x20..=0x3f).contains(it)))
+            else {
                 return rest;
             };
             if bytes[end] == b'm' {
@@ -159,7 +182,9 @@ fn apply_escape<'a>(rest: &'a str, pen: &mut AnsiStyle) -> &'a str {
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             let end = rest.find(['\u{7}', '\u{1b}', '\n']);
             match end {
-                Some(at) if bytes[at] == 0x1b && bytes.get(at + 1) == Some(&b'\\') => &rest[at + 2..],
+                Some(at) if bytes[at] == 0x1b && bytes.get(at + 1) == Some(&b'\\') => {
+                    &rest[at + 2..]
+                }
                 Some(at) if bytes[at] == 0x7 => &rest[at + 1..],
                 Some(at) => &rest[at..],
                 None => "",
@@ -177,34 +202,72 @@ mod tests {
     /// S12: no text of an agent becomes markup.
     #[test]
     fn s12_markup_of_agents_is_shown_as_text() {
-        let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> [x](javascript:alert(1)) \"' &lt;";
+        let hostile = "<script>alert(1)</script><img src=x onerror=alert(1)> \
+            [x](javascript:alert(1)) \"' &lt;";
         for made in [escape(hostile), terminal_html(hostile)] {
-            assert!(!made.contains('<') && !made.contains('"') && !made.contains('\''), "{made}");
-            assert!(made.contains("&lt;script&gt;") && made.ends_with("&amp;lt;"), "{made}");
+            assert!(
+                !made.contains('<') && !made.contains('"') && !made.contains('\''),
+                "{made}"
+            );
+            assert!(
+                made.contains("&lt;script&gt;") && made.ends_with("&amp;lt;"),
+                "{made}"
+            );
         }
         let inside = terminal_html("\u{1b}[31m<b onclick=x>\u{1b}[0m");
         assert_eq!(inside, "<span class=\"f1\">&lt;b onclick=x&gt;</span>");
         // A sequence cannot insert anything into the class.
-        assert_eq!(terminal_html("\u{1b}[31;\"onclick=x m<i>"), "nclick=x m&lt;i&gt;");
+        assert_eq!(
+            terminal_html("\u{1b}[31;\"onclick=x m<i>"),
+            "nclick=x m&lt;i&gt;"
+        );
     }
 
     /// S12: characters that hide text or change its direction are visible.
     #[test]
     fn s12_hidden_characters_are_made_visible() {
-        assert_eq!(escape("a\u{202e}b"), "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b");
-        for it in ['\u{200b}', '\u{2066}', '\u{feff}', '\u{0}', '\u{9b}', '\u{e0041}', '\u{ad}', '\u{61c}'] {
-            assert!(escape(&it.to_string()).starts_with("<span class=\"ctl\">"), "{:x}", it as u32);
+        assert_eq!(
+            escape("a\u{202e}b"),
+            "a<span class=\"ctl\">\u{27e8}202E\u{27e9}</span>b"
+        );
+        for it in [
+            '\u{200b}',
+            '\u{2066}',
+            '\u{feff}',
+            '\u{0}',
+            '\u{9b}',
+            '\u{e0041}',
+            '\u{ad}',
+            '\u{61c}',
+        ] {
+            assert!(
+                escape(&it.to_string()).starts_with("<span class=\"ctl\">"),
+                "{:x}",
+                it as u32
+            );
         }
         assert_eq!(escape("tab\tand ümläut 漢字"), "tab\tand ümläut 漢字");
     }
 
     #[test]
     fn s12_colours_become_classes_and_other_sequences_are_removed() {
-        assert_eq!(terminal_html("\u{1b}[1;32mok\u{1b}[0m done"), "<span class=\"f2 bo\">ok</span> done");
-        assert_eq!(terminal_html("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my"), "<span class=\"f9\">x</span>y");
-        assert_eq!(terminal_html("\u{1b}]0;title\u{7}a\u{1b}]8;;javascript:x\u{1b}\\b"), "ab");
+        assert_eq!(
+            terminal_html("\u{1b}[1;32mok\u{1b}[0m done"),
+            "<span class=\"f2 bo\">ok</span> done"
+        );
+        assert_eq!(
+            terminal_html("\u{1b}[38;5;9mx\u{1b}[38;2;1;2;3my"),
+            "<span class=\"f9\">x</span>y"
+        );
+        assert_eq!(
+            terminal_html("\u{1b}]0;title\u{7}a\u{1b}]8;;javascript:x\u{1b}\\b"),
+            "ab"
+        );
         assert_eq!(terminal_html("10%\r20%\r30%\r\nnext\r\n"), "30%\nnext\n");
-        assert_eq!(terminal_html("\u{1b}[2J\u{1b}[999999;999999H\u{1b}[?1049hx\u{1b}c"), "x");
+        assert_eq!(
+            terminal_html("\u{1b}[2J\u{1b}[999999;999999H\u{1b}[?1049hx\u{1b}c"),
+            "x"
+        );
         assert_eq!(terminal_html("\u{1b}"), "");
         assert_eq!(terminal_html("\u{1b}[31"), "[31");
         assert_eq!(terminal_html("\u{1b}ä"), "ä");
@@ -220,7 +283,10 @@ mod tests {
         assert!(terminal_html(&nested).len() <= nested.len());
         let line = "x".repeat(10_000_000);
         let (shown, left) = truncate(&line);
-        assert_eq!((shown.len(), left), (MAX_LINE_CHARS, 10_000_000 - MAX_LINE_CHARS));
+        assert_eq!(
+            (shown.len(), left),
+            (MAX_LINE_CHARS, 10_000_000 - MAX_LINE_CHARS)
+        );
         assert_eq!(truncate("ä"), ("ä", 0));
     }
 }

@@ -23,8 +23,8 @@ use serde_json::value::RawValue;
 use crate::authenticated::Authenticated;
 use crate::{ProblemResponse, ServerState, request_limits};
 
-use super::topics;
 use super::graph::GraphScope;
+use super::topics;
 
 /// Minimum interval of frames. After a slow frame the pause is four times its duration, so that a
 /// reader costs at most a fifth of a core, however large the fleet and however busy the machine is.
@@ -94,8 +94,15 @@ impl Topic {
             "teams" => Topic::Teams,
             "conversations" => Topic::Conversations,
             "graph" => Topic::Graph(GraphScope::All),
-            other if other.starts_with("graph.") => Topic::Graph(GraphScope::parse(&other["graph.".len()..])?),
-            other => Topic::Task(other.parse().ok().filter(|it: &TaskId| it.to_string() == other)?),
+            other if other.starts_with("graph.") => {
+                Topic::Graph(GraphScope::parse(&other["graph.".len()..])?)
+            }
+            other => Topic::Task(
+                other
+                    .parse()
+                    .ok()
+                    .filter(|it: &TaskId| it.to_string() == other)?,
+            ),
         })
     }
 
@@ -156,12 +163,23 @@ impl CachedTopic {
         let (turn, aged) = (self.build, self.revision == revision);
         let mut before = std::mem::take(&mut self.entities);
         for (key, value) in drawn {
-            let same = before.remove(&key).filter(|it| it.value.get() == value.get());
+            let same = before
+                .remove(&key)
+                .filter(|it| it.value.get() == value.get());
             // An entity that came back is no longer removed.
             self.removed.retain(|it| it.1 != key);
-            self.entities.insert(key, same.unwrap_or(CachedEntity { value, changed_revision: revision, build: turn, is_age_only: aged }));
+            self.entities.insert(
+                key,
+                same.unwrap_or(CachedEntity {
+                    value,
+                    changed_revision: revision,
+                    build: turn,
+                    is_age_only: aged,
+                }),
+            );
         }
-        self.removed.extend(before.into_keys().map(|it| (revision, it)));
+        self.removed
+            .extend(before.into_keys().map(|it| (revision, it)));
         while self.removed.len() > MAX_REMOVED_ENTITIES {
             if let Some((revision, _)) = self.removed.pop_front() {
                 self.oldest_revision = self.oldest_revision.max(revision);
@@ -172,15 +190,37 @@ impl CachedTopic {
 
     /// Returns the entities that changed after a revision and, if known, after a build; and whether
     /// these are all entities, because the revision is too old or unknown.
-    fn changes_since(&self, after: Option<u64>, turn: Option<u64>) -> (Vec<(&str, Option<&RawValue>)>, bool) {
+    fn changes_since(
+        &self,
+        after: Option<u64>,
+        turn: Option<u64>,
+    ) -> (Vec<(&str, Option<&RawValue>)>, bool) {
         let known = after.filter(|it| *it >= self.oldest_revision && *it <= self.revision);
         let Some(after) = known else {
-            return (self.entities.iter().map(|(key, it)| (key.as_str(), Some(&*it.value))).collect(), true);
+            return (
+                self.entities
+                    .iter()
+                    .map(|(key, it)| (key.as_str(), Some(&*it.value)))
+                    .collect(),
+                true,
+            );
         };
-        let aged = |it: &CachedEntity| it.is_age_only && it.changed_revision >= after && turn.is_none_or(|seen| it.build > seen);
+        let aged = |it: &CachedEntity| {
+            it.is_age_only
+                && it.changed_revision >= after
+                && turn.is_none_or(|seen| it.build > seen)
+        };
         let new = |it: &CachedEntity| it.changed_revision > after || aged(it);
-        let changed = self.entities.iter().filter(|it| new(it.1)).map(|(key, it)| (key.as_str(), Some(&*it.value)));
-        let gone = self.removed.iter().filter(|it| it.0 > after).map(|it| (it.1.as_str(), None));
+        let changed = self
+            .entities
+            .iter()
+            .filter(|it| new(it.1))
+            .map(|(key, it)| (key.as_str(), Some(&*it.value)));
+        let gone = self
+            .removed
+            .iter()
+            .filter(|it| it.0 > after)
+            .map(|it| (it.1.as_str(), None));
         (changed.chain(gone).collect(), false)
     }
 }
@@ -206,19 +246,31 @@ pub(super) async fn live_stream(
     request_limits::QueryParams(asked): request_limits::QueryParams<LiveParams>,
     entered: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    crate::verbs::require_read_all(&entered.principal, "read the pages", "use a token with the scope viewer or wider")?;
+    crate::verbs::require_read_all(
+        &entered.principal,
+        "read the pages",
+        "use a token with the scope viewer or wider",
+    )?;
     let mut wanted = Vec::new();
     for text in asked.topics.split(',').filter(|it| !it.is_empty()) {
-        let (name, after) = text.split_once('@').map_or((text, None), |it| (it.0, it.1.parse().ok()));
+        let (name, after) = text
+            .split_once('@')
+            .map_or((text, None), |it| (it.0, it.1.parse().ok()));
         let topic = Topic::parse(name).ok_or_else(|| {
             Problem::new(
                 400,
                 "no_such_topic",
                 "there is no such topic",
-                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
+                "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
+                runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
         })?;
-        wanted.push(TopicSubscription { topic, cached: shared.live_caches.topics.get_or_insert(topic), after, build: None });
+        wanted.push(TopicSubscription {
+            topic,
+            cached: shared.live_caches.topics.get_or_insert(topic),
+            after,
+            build: None,
+        });
     }
     // All readers lock the topics in the same order, and none twice.
     wanted.sort_by_key(|it| it.topic);
@@ -228,7 +280,10 @@ pub(super) async fn live_stream(
         return Err(Problem::new(400, "bad_input", what, "name fewer").into());
     }
     let body = Body::from_stream(frames(shared, wanted, asked.follow));
-    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+    ];
     Ok((head, body).into_response())
 }
 
@@ -245,14 +300,20 @@ struct ConnectedBrowser(Arc<ServerState>);
 
 impl ConnectedBrowser {
     fn begin(shared: Arc<ServerState>) -> ConnectedBrowser {
-        shared.live_caches.connected_browsers.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        shared
+            .live_caches
+            .connected_browsers
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         ConnectedBrowser(shared)
     }
 }
 
 impl Drop for ConnectedBrowser {
     fn drop(&mut self) {
-        self.0.live_caches.connected_browsers.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.0
+            .live_caches
+            .connected_browsers
+            .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
@@ -306,8 +367,15 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
     }
     // All outdated topics are built together from one board, so that a frame needs another thread
     // only once.
-    let (now, minute) = (shared.engine.board().revision, shared.engine.now().unix_ms / 60_000);
-    let old = wanted.iter().zip(&held).filter(|(it, kept)| kept.needs_rebuild(it.topic, now, minute)).map(|it| it.0.topic);
+    let (now, minute) = (
+        shared.engine.board().revision,
+        shared.engine.now().unix_ms / 60_000,
+    );
+    let old = wanted
+        .iter()
+        .zip(&held)
+        .filter(|(it, kept)| kept.needs_rebuild(it.topic, now, minute))
+        .map(|it| it.0.topic);
     let mut drawn = topics::build_topics(shared, old.collect()).await;
     for (it, mut kept) in wanted.iter_mut().zip(held) {
         match drawn.remove(&it.topic) {
@@ -316,7 +384,11 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
                 kept.minute = minute;
             }
             Some(Err(problem)) => {
-                tracing::error!("could not build the topic {}: {}", it.topic.name(), problem.message)
+                tracing::error!(
+                    "could not build the topic {}: {}",
+                    it.topic.name(),
+                    problem.message
+                )
             }
             None => {}
         }
@@ -325,7 +397,10 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
         let name = it.topic.name();
         for (key, value) in changed {
             let value = value.map_or("null", RawValue::get);
-            parts.push(format!("{{\"t\":\"{name}\",\"k\":{},\"v\":{value}}}", serde_json::Value::from(key)));
+            parts.push(format!(
+                "{{\"t\":\"{name}\",\"k\":{},\"v\":{value}}}",
+                serde_json::Value::from(key)
+            ));
         }
         if whole {
             resets.push(name);
@@ -339,7 +414,9 @@ async fn next_frame(shared: &Arc<ServerState>, wanted: &mut [TopicSubscription])
     }
     if !parts.is_empty() || !resets.is_empty() {
         let (wall, parts) = (shared.engine.now().unix_ms, parts.join(","));
-        let text = format!("id: {revision}\ndata: {{\"seq\":{revision},\"at\":{wall},\"p\":[{parts}]}}\n\n");
+        let text = format!(
+            "id: {revision}\ndata: {{\"seq\":{revision},\"at\":{wall},\"p\":[{parts}]}}\n\n"
+        );
         frames.push(text.into());
     }
     frames
@@ -350,12 +427,28 @@ mod tests {
     use super::*;
 
     fn built_entities(of: &[(&str, u64)]) -> Vec<BuiltEntity> {
-        of.iter().map(|(key, value)| ((*key).to_owned(), RawValue::from_string(value.to_string()).unwrap())).collect()
+        of.iter()
+            .map(|(key, value)| {
+                (
+                    (*key).to_owned(),
+                    RawValue::from_string(value.to_string()).unwrap(),
+                )
+            })
+            .collect()
     }
 
-    fn changes_as_text(kept: &CachedTopic, after: Option<u64>) -> (Vec<(String, Option<String>)>, bool) {
+    fn changes_as_text(
+        kept: &CachedTopic,
+        after: Option<u64>,
+    ) -> (Vec<(String, Option<String>)>, bool) {
         let (changed, whole) = kept.changes_since(after, None);
-        (changed.into_iter().map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned()))).collect(), whole)
+        (
+            changed
+                .into_iter()
+                .map(|(key, it)| (key.to_owned(), it.map(|it| it.get().to_owned())))
+                .collect(),
+            whole,
+        )
     }
 
     /// A reader that reconnects gets the entities that changed since, whole, and the removed ones.
@@ -369,14 +462,32 @@ mod tests {
         assert!(changes_as_text(&kept, None).1);
         assert_eq!(changes_as_text(&kept, Some(10)), (vec![], false));
         kept.store_entities(12, built_entities(&[("a", 1), ("c", 3)]));
-        assert_eq!(changes_as_text(&kept, Some(10)), (vec![("c".into(), Some("3".into())), ("b".into(), None)], false));
+        assert_eq!(
+            changes_as_text(&kept, Some(10)),
+            (
+                vec![("c".into(), Some("3".into())), ("b".into(), None)],
+                false
+            )
+        );
         assert_eq!(changes_as_text(&kept, Some(12)), (vec![], false));
         kept.store_entities(13, built_entities(&[("a", 9), ("b", 2), ("c", 3)]));
         let (changed, whole) = changes_as_text(&kept, Some(12));
-        assert_eq!(changed, [("a".into(), Some("9".into())), ("b".into(), Some("2".into()))]);
+        assert_eq!(
+            changed,
+            [
+                ("a".into(), Some("9".into())),
+                ("b".into(), Some("2".into()))
+            ]
+        );
         assert!(!whole);
-        assert!(changes_as_text(&kept, Some(9)).1, "the revision is older than the first drawing");
-        assert!(changes_as_text(&kept, Some(14)).1, "the revision has not happened here");
+        assert!(
+            changes_as_text(&kept, Some(9)).1,
+            "the revision is older than the first drawing"
+        );
+        assert!(
+            changes_as_text(&kept, Some(14)).1,
+            "the revision has not happened here"
+        );
     }
 
     /// An entity that changes only with time is rebuilt every minute and sent once, without a
@@ -385,18 +496,28 @@ mod tests {
     fn entity_that_changes_with_time_is_sent_without_a_commit() {
         let mut kept = CachedTopic::default();
         kept.store_entities(10, built_entities(&[("spend", 1)]));
-        let seen_at = |kept: &CachedTopic, turn: u64| kept.changes_since(Some(10), Some(turn)).0.len();
+        let seen_at =
+            |kept: &CachedTopic, turn: u64| kept.changes_since(Some(10), Some(turn)).0.len();
         assert_eq!((kept.build, seen_at(&kept, 1)), (1, 0));
         assert!(
-            kept.needs_rebuild(Topic::Spend, 10, 1) && !kept.needs_rebuild(Topic::Tasks, 10, 1) && kept.needs_rebuild(Topic::Tasks, 11, 0)
+            kept.needs_rebuild(Topic::Spend, 10, 1)
+                && !kept.needs_rebuild(Topic::Tasks, 10, 1)
+                && kept.needs_rebuild(Topic::Tasks, 11, 0)
         );
         kept.minute = 1;
         assert!(!kept.needs_rebuild(Topic::Spend, 10, 1) && kept.needs_rebuild(Topic::Cost, 10, 2));
         kept.store_entities(10, built_entities(&[("spend", 1)]));
         assert_eq!(seen_at(&kept, 1), 0, "an unchanged entity is not sent");
         kept.store_entities(10, built_entities(&[("spend", 2)]));
-        assert_eq!((seen_at(&kept, 2), seen_at(&kept, 3)), (1, 0), "a changed entity is sent once");
-        assert_eq!(changes_as_text(&kept, Some(10)), (vec![("spend".into(), Some("2".into()))], false));
+        assert_eq!(
+            (seen_at(&kept, 2), seen_at(&kept, 3)),
+            (1, 0),
+            "a changed entity is sent once"
+        );
+        assert_eq!(
+            changes_as_text(&kept, Some(10)),
+            (vec![("spend".into(), Some("2".into()))], false)
+        );
         kept.store_entities(11, built_entities(&[("spend", 2)]));
         assert_eq!(changes_as_text(&kept, Some(11)), (vec![], false));
     }
@@ -404,12 +525,17 @@ mod tests {
     #[test]
     fn removals_are_forgotten_in_the_end_and_old_readers_get_everything() {
         let mut kept = CachedTopic::default();
-        let many: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1).map(|it| (format!("k{it}"), it)).collect();
+        let many: Vec<(String, u64)> = (0..MAX_REMOVED_ENTITIES as u64 + 1)
+            .map(|it| (format!("k{it}"), it))
+            .collect();
         let many: Vec<(&str, u64)> = many.iter().map(|it| (it.0.as_str(), it.1)).collect();
         kept.store_entities(5, built_entities(&many));
         kept.store_entities(6, built_entities(&[]));
         assert_eq!(kept.removed.len(), MAX_REMOVED_ENTITIES);
-        assert!(changes_as_text(&kept, Some(5)).1, "some removals since then are forgotten");
+        assert!(
+            changes_as_text(&kept, Some(5)).1,
+            "some removals since then are forgotten"
+        );
         assert!(!changes_as_text(&kept, Some(6)).1);
     }
 
@@ -418,16 +544,24 @@ mod tests {
     #[test]
     fn interval_of_frames_follows_from_the_time_to_draw_one() {
         assert_eq!(frame_interval(Duration::from_millis(1)), FRAME_INTERVAL);
-        assert_eq!(frame_interval(Duration::from_millis(60)), Duration::from_millis(240));
+        assert_eq!(
+            frame_interval(Duration::from_millis(60)),
+            Duration::from_millis(240)
+        );
         assert_eq!(frame_interval(Duration::from_secs(60)), MAX_FRAME_INTERVAL);
     }
 
     #[test]
     fn topics_are_parsed_by_their_names() {
-        for name in "head inbox lanes bars shares queue spend tasks files runners teams conversations T9 graph graph.M3 graph.T9".split(' ') {
+        for name in "head inbox lanes bars shares queue spend tasks files runners teams \
+            conversations T9 graph graph.M3 graph.T9"
+            .split(' ')
+        {
             assert_eq!(Topic::parse(name).map(Topic::name).as_deref(), Some(name));
         }
-        for bad in ["", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x", "graph.", "graph.m3", "graph.A1"] {
+        for bad in [
+            "", "Head", "t9", "T", "T9x", "T09", "lanes ", "../x", "graph.", "graph.m3", "graph.A1",
+        ] {
             assert_eq!(Topic::parse(bad), None, "{bad}");
         }
     }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
-use regatta_core::ids::AttemptId;
 use regatta_core::agent_protocol::{AgentEvent, ToolCall, ToolStatus};
-use regatta_engine::ports::agents::{TranscriptLine, JournalStream};
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{JournalStream, TranscriptLine};
 use serde::Deserialize;
 
 use super::sanitize;
@@ -42,13 +42,25 @@ pub(super) async fn log_piece(
     request_limits::QueryParams(asked): request_limits::QueryParams<LogParams>,
     entered: Authenticated,
 ) -> Result<Response, ProblemResponse> {
-    verbs::require_read_all(&entered.principal, "read the pages", "use a token with the scope viewer or wider")?;
-    let bad =
-        |_| Problem::new(400, "bad_id", "this is not the id of an attempt", "see a task's attempts: regatta show T1");
+    verbs::require_read_all(
+        &entered.principal,
+        "read the pages",
+        "use a token with the scope viewer or wider",
+    )?;
+    let bad = |_| {
+        Problem::new(
+            400,
+            "bad_id",
+            "this is not the id of an attempt",
+            "see a task's attempts: regatta show T1",
+        )
+    };
     let attempt: AttemptId = attempt.parse().map_err(bad)?;
     let (agents, from) = (shared.engine.agents().clone(), asked.from);
     let drawn = verbs::run_blocking(move || {
-        let lines = agents.transcript(attempt, from, RECORDS_PER_PIECE).map_err(|it| Problem::new(500, "io", it.message, it.hint))?;
+        let lines = agents
+            .transcript(attempt, from, RECORDS_PER_PIECE)
+            .map_err(|it| Problem::new(500, "io", it.message, it.hint))?;
         Ok::<_, Problem>(render_piece(&lines, from, asked.raw))
     });
     Ok(axum::Json(drawn.await??).into_response())
@@ -72,7 +84,9 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
                 rows.push(row_html(wall, "aside", &text_html(&line.record.line)));
             }
         } else {
-            line.events.iter().for_each(|said| rows.push_record(wall, said));
+            line.events
+                .iter()
+                .for_each(|said| rows.push_record(wall, said));
         }
     }
     // A piece that is full by its size has fewer lines, so only an empty piece is the end.
@@ -115,7 +129,10 @@ impl LogRows {
                     n + 1
                 ));
             }
-            _ => self.record_html(wall, said).into_iter().for_each(|html| self.push(html)),
+            _ => self
+                .record_html(wall, said)
+                .into_iter()
+                .for_each(|html| self.push(html)),
         }
     }
 
@@ -123,13 +140,16 @@ impl LogRows {
         Some(match said {
             AgentEvent::Started { model, .. } => {
                 // The program reports it again when another model answers.
-                let text = model.as_deref().map_or("session opened".to_owned(), |it| format!("session with {it}"));
+                let text = model.as_deref().map_or("session opened".to_owned(), |it| {
+                    format!("session with {it}")
+                });
                 row_html(wall, "note", &sanitize::escape(&text))
             }
             AgentEvent::Message { text: it } => row_html(wall, "", &text_html(it)),
             AgentEvent::Thought { text: it } => row_html(wall, "thought", &text_html(it)),
             AgentEvent::Plan { entries } => {
-                let lines: Vec<String> = entries.iter().map(|it| format!("· {}", it.text)).collect();
+                let lines: Vec<String> =
+                    entries.iter().map(|it| format!("· {}", it.text)).collect();
                 row_html(wall, "note", &text_html(&lines.join("\n")))
             }
             AgentEvent::RequestMade(it) => {
@@ -137,12 +157,20 @@ impl LogRows {
                     regatta_core::agent_protocol::RequestContent::Permission { tool, .. } => {
                         format!("asks for permission: {}", tool.describe())
                     }
-                    regatta_core::agent_protocol::RequestContent::Question { text, .. } => format!("asks: {text}"),
+                    regatta_core::agent_protocol::RequestContent::Question { text, .. } => {
+                        format!("asks: {text}")
+                    }
                 };
                 row_html(wall, "asks", &text_html(&what))
             }
-            AgentEvent::TurnEnded { detail, .. } if !detail.is_empty() => row_html(wall, "note", &text_html(detail)),
-            AgentEvent::Limited { detail, .. } => row_html(wall, "asks", &text_html(&format!("the provider's limit: {detail}"))),
+            AgentEvent::TurnEnded { detail, .. } if !detail.is_empty() => {
+                row_html(wall, "note", &text_html(detail))
+            }
+            AgentEvent::Limited { detail, .. } => row_html(
+                wall,
+                "asks",
+                &text_html(&format!("the provider's limit: {detail}")),
+            ),
             AgentEvent::Notice { text: it } => row_html(wall, "aside", &text_html(it)),
             AgentEvent::Tool(_)
             | AgentEvent::TurnStarted { .. }
@@ -168,11 +196,13 @@ fn text_html(it: &str) -> String {
         }
         out.push_str(&sanitize::terminal_html(line));
         if over > 0 {
-            let _a_string_takes_all = write!(out, "<span class=\"ctl\"> … {over} more characters</span>");
+            let _a_string_takes_all =
+                write!(out, "<span class=\"ctl\"> … {over} more characters</span>");
         }
     }
     if left > 0 {
-        let _a_string_takes_all = write!(out, "\n<span class=\"ctl\">… {left} more characters</span>");
+        let _a_string_takes_all =
+            write!(out, "\n<span class=\"ctl\">… {left} more characters</span>");
     }
     out
 }
@@ -197,8 +227,15 @@ fn call_html(began: u64, tool: &ToolCall) -> String {
     tool.id.hash(&mut hasher);
     let id = format!("{:016x}", hasher.finish());
     let about = format!("class=\"say tool\" data-tool=\"{id}\" data-wall=\"{began}\"");
-    match tool.output.as_deref().filter(|output| !output.is_empty()).map(text_html) {
-        Some(body) => format!("<details {about}{open}><summary>{title}{mark}</summary><pre>{body}</pre></details>"),
+    match tool
+        .output
+        .as_deref()
+        .filter(|output| !output.is_empty())
+        .map(text_html)
+    {
+        Some(body) => format!(
+            "<details {about}{open}><summary>{title}{mark}</summary><pre>{body}</pre></details>"
+        ),
         None => format!("<div {about}>{title}{mark}</div>"),
     }
 }
@@ -211,7 +248,8 @@ mod tests {
     /// S12: text of a program never becomes markup, in any field.
     #[test]
     fn s12_text_of_a_hostile_program_is_escaped() {
-        let bad = "<script>alert(1)</script>\u{1b}]0;x\u{7}\u{202e}<a href=\"javascript:alert(1)\">x</a>";
+        let bad =
+            "<script>alert(1)</script>\u{1b}]0;x\u{7}\u{202e}<a href=\"javascript:alert(1)\">x</a>";
         let tool: ToolCall = serde_json::from_value(serde_json::json!({
             "id": bad, "title": bad, "kind": "execute", "status": "failed", "command": bad, "output": bad
         }))
@@ -220,8 +258,14 @@ mod tests {
             AgentEvent::Message { text: bad.into() },
             AgentEvent::Thought { text: bad.into() },
             AgentEvent::Notice { text: bad.into() },
-            AgentEvent::Started { session: None, model: Some(bad.into()) },
-            AgentEvent::Limited { deadline_unix_ms: None, detail: bad.into() },
+            AgentEvent::Started {
+                session: None,
+                model: Some(bad.into()),
+            },
+            AgentEvent::Limited {
+                deadline_unix_ms: None,
+                detail: bad.into(),
+            },
             AgentEvent::Tool(tool),
         ];
         let mut rows = LogRows::default();
@@ -241,45 +285,85 @@ mod tests {
             status,
             ..ToolCall::default()
         };
-        let record = JournalRecord { position: n, written_unix_ms: n, stream: JournalStream::Out, line: String::new() };
-        TranscriptLine { record, events: vec![AgentEvent::Tool(tool)] }
+        let record = JournalRecord {
+            position: n,
+            written_unix_ms: n,
+            stream: JournalStream::Out,
+            line: String::new(),
+        };
+        TranscriptLine {
+            record,
+            events: vec![AgentEvent::Tool(tool)],
+        }
     }
 
     #[test]
     fn updates_of_a_tool_call_are_one_group() {
-        let mut lines = vec![update(1, "a", ToolStatus::InProgress), update(2, "a\nb", ToolStatus::InProgress)];
+        let mut lines = vec![
+            update(1, "a", ToolStatus::InProgress),
+            update(2, "a\nb", ToolStatus::InProgress),
+        ];
         lines.push(update(3, "a\nb\nc", ToolStatus::Completed));
         let drawn = render_piece(&lines, 1, false);
         let html = drawn["html"].as_str().unwrap();
         assert_eq!(html.matches("<details").count(), 1, "{html}");
-        assert!(html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""), "{html}");
+        assert!(
+            html.contains("<pre>a\nb\nc</pre>") && html.contains("data-wall=\"1\""),
+            "{html}"
+        );
         assert_eq!(drawn["next"], 4);
         // The same id in another turn is a different call.
-        let turn = TranscriptLine { events: vec![AgentEvent::TurnStarted { n: 1 }], ..update(4, "", ToolStatus::Pending) };
+        let turn = TranscriptLine {
+            events: vec![AgentEvent::TurnStarted { n: 1 }],
+            ..update(4, "", ToolStatus::Pending)
+        };
         let lines = [lines, vec![turn, update(5, "x", ToolStatus::Failed)]].concat();
         let drawn = render_piece(&lines, 1, false);
-        assert_eq!(drawn["html"].as_str().unwrap().matches("<details").count(), 2, "{drawn}");
+        assert_eq!(
+            drawn["html"].as_str().unwrap().matches("<details").count(),
+            2,
+            "{drawn}"
+        );
     }
 
     #[test]
     fn piece_of_a_log_is_limited_and_the_next_piece_continues() {
         let said = |n: u64| {
             let line = update(n, "", ToolStatus::Pending);
-            TranscriptLine { events: vec![AgentEvent::Notice { text: "wide words\n".repeat(5_000) }], ..line }
+            TranscriptLine {
+                events: vec![AgentEvent::Notice {
+                    text: "wide words\n".repeat(5_000),
+                }],
+                ..line
+            }
         };
         let lines: Vec<TranscriptLine> = (1..=400).map(said).collect();
         let drawn = render_piece(&lines, 1, false);
         assert!(drawn["html"].as_str().unwrap().len() < 2 * MAX_PIECE_BYTES);
         let next = drawn["next"].as_u64().unwrap();
         assert!(next > 1 && next < 400, "{next}");
-        assert_eq!((drawn["more"].clone(), render_piece(&[], 401, false)["more"].clone()), (true.into(), false.into()));
+        assert_eq!(
+            (
+                drawn["more"].clone(),
+                render_piece(&[], 401, false)["more"].clone()
+            ),
+            (true.into(), false.into())
+        );
     }
 
     #[test]
     fn long_texts_are_cut_with_a_note() {
         let made = text_html(&"x".repeat(10_000_000));
-        assert!(made.len() < 2 * sanitize::MAX_LINE_CHARS && made.contains("more characters"), "{}", made.len());
+        assert!(
+            made.len() < 2 * sanitize::MAX_LINE_CHARS && made.contains("more characters"),
+            "{}",
+            made.len()
+        );
         let made = text_html(&"line\n".repeat(1_000_000));
-        assert!(made.len() < 2 * MAX_TEXT_CHARS && made.contains("more characters"), "{}", made.len());
+        assert!(
+            made.len() < 2 * MAX_TEXT_CHARS && made.contains("more characters"),
+            "{}",
+            made.len()
+        );
     }
 }

@@ -6,10 +6,10 @@
 //! its `_meta`. Answers are plain JSON. The caller, and thereby the list of tools, follows from the
 //! token alone.
 
+mod attempt_tools;
 mod elicitation; // questions to the person at the client
 mod resources; // resources
-mod tools; // the tools of a caller
-mod attempt_tools; // the tools of an attempt
+mod tools; // the tools of a caller // the tools of an attempt
 
 use std::sync::Arc;
 
@@ -19,13 +19,19 @@ use axum::response::{IntoResponse, Response};
 use regatta_api::Problem;
 use serde_json::{Value, json};
 
-use crate::verbs::RequestContext;
 use crate::authenticated::Authenticated;
 use crate::tokens::Principal;
+use crate::verbs::RequestContext;
 use crate::{ServerState, problem_response};
 
 /// The supported revisions, newest first. The first one has no handshake.
-const SUPPORTED_REVISIONS: [&str; 5] = [FIRST_STATELESS_REVISION, "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const SUPPORTED_REVISIONS: [&str; 5] = [
+    FIRST_STATELESS_REVISION,
+    "2025-11-25",
+    "2025-06-18",
+    "2025-03-26",
+    "2024-11-05",
+];
 /// From this revision on there is no `initialize`, and each request describes itself.
 const FIRST_STATELESS_REVISION: &str = "2026-07-28";
 /// The revision that is offered to a client that supports none of ours.
@@ -48,14 +54,26 @@ pub(crate) struct JsonRpcFault {
 
 impl JsonRpcFault {
     fn new(code: i64, message: impl Into<String>) -> JsonRpcFault {
-        JsonRpcFault { code, message: message.into(), data: Value::Null }
+        JsonRpcFault {
+            code,
+            message: message.into(),
+            data: Value::Null,
+        }
     }
 }
 
 impl From<Problem> for JsonRpcFault {
     fn from(it: Problem) -> JsonRpcFault {
-        let code = if it.status == 404 { RESOURCE_NOT_FOUND } else { INVALID_PARAMS };
-        JsonRpcFault { code, message: format!("{}: {}", it.message, it.hint), data: json!(it) }
+        let code = if it.status == 404 {
+            RESOURCE_NOT_FOUND
+        } else {
+            INVALID_PARAMS
+        };
+        JsonRpcFault {
+            code,
+            message: format!("{}: {}", it.message, it.hint),
+            data: json!(it),
+        }
     }
 }
 
@@ -67,19 +85,31 @@ pub(crate) async fn no_stream() -> Response {
         "there are no sessions and no streams; every request gets its own answer",
         "send JSON-RPC with POST",
     ));
-    response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static("POST"));
+    response
+        .headers_mut()
+        .insert(header::ALLOW, header::HeaderValue::from_static("POST"));
     response
 }
 
 /// Handles one message.
-pub(crate) async fn post(State(shared): State<Arc<ServerState>>, entered: Authenticated, body: axum::body::Bytes) -> Response {
+pub(crate) async fn post(
+    State(shared): State<Arc<ServerState>>,
+    entered: Authenticated,
+    body: axum::body::Bytes,
+) -> Response {
     let Ok(message) = serde_json::from_slice::<Value>(&body) else {
-        return error_response(&Value::Null, JsonRpcFault::new(PARSE_ERROR, "the body is not JSON"), StatusCode::BAD_REQUEST);
+        return error_response(
+            &Value::Null,
+            JsonRpcFault::new(PARSE_ERROR, "the body is not JSON"),
+            StatusCode::BAD_REQUEST,
+        );
     };
     let (Some(method), true) = (message["method"].as_str(), message["jsonrpc"] == "2.0") else {
         // An answer to a request. The server sends no requests, so the answer is accepted and
         // ignored.
-        if message["jsonrpc"] == "2.0" && (message.get("result").is_some() || message.get("error").is_some()) {
+        if message["jsonrpc"] == "2.0"
+            && (message.get("result").is_some() || message.get("error").is_some())
+        {
             return StatusCode::ACCEPTED.into_response();
         }
         return error_response(
@@ -107,7 +137,11 @@ pub(crate) async fn post(State(shared): State<Arc<ServerState>>, entered: Authen
     };
     // A question goes to the person at the client, if there is one and the revision allows it.
     let elicited = match (method, version.as_deref()) {
-        ("tools/call", Some(FIRST_STATELESS_REVISION)) => elicitation::handle_ask_call(&shared, &guest, params).await.transpose(),
+        ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
+            elicitation::handle_ask_call(&shared, &guest, params)
+                .await
+                .transpose()
+        }
         _ => None,
     };
     let answered = match elicited {
@@ -116,20 +150,36 @@ pub(crate) async fn post(State(shared): State<Arc<ServerState>>, entered: Authen
     };
     match answered {
         Ok(mut result) => {
-            if version.as_deref() == Some(FIRST_STATELESS_REVISION) && result.get("resultType").is_none() {
+            if version.as_deref() == Some(FIRST_STATELESS_REVISION)
+                && result.get("resultType").is_none()
+            {
                 result["resultType"] = json!("complete");
             }
-            json_response(StatusCode::OK, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+            json_response(
+                StatusCode::OK,
+                &json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            )
         }
         Err(fault) => error_response(&id, fault, StatusCode::OK),
     }
 }
 
 /// Returns the revision of a request, if it has one. The header and the body must agree.
-fn request_revision(method: &str, params: &Value, headers: &HeaderMap) -> Result<Option<String>, JsonRpcFault> {
-    let header = |name: &str| headers.get(name).and_then(|it| it.to_str().ok()).map(str::to_owned);
+fn request_revision(
+    method: &str,
+    params: &Value,
+    headers: &HeaderMap,
+) -> Result<Option<String>, JsonRpcFault> {
+    let header = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|it| it.to_str().ok())
+            .map(str::to_owned)
+    };
     let said = header("mcp-protocol-version");
-    let meta = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str().map(str::to_owned);
+    let meta = params["_meta"]["io.modelcontextprotocol/protocolVersion"]
+        .as_str()
+        .map(str::to_owned);
     let unsupported = |version: &str| JsonRpcFault {
         code: UNSUPPORTED_REVISION,
         message: format!("the protocol revision {version} is not supported"),
@@ -156,16 +206,27 @@ fn request_revision(method: &str, params: &Value, headers: &HeaderMap) -> Result
             _ => None,
         };
         if header("mcp-method").as_deref() != Some(method) {
-            return Err(JsonRpcFault::new(HEADER_MISMATCH, "the Mcp-Method header does not name the request's method"));
+            return Err(JsonRpcFault::new(
+                HEADER_MISMATCH,
+                "the Mcp-Method header does not name the request's method",
+            ));
         }
         if named.is_some() && header("mcp-name").as_deref() != named {
-            return Err(JsonRpcFault::new(HEADER_MISMATCH, "the Mcp-Name header does not name the request's target"));
+            return Err(JsonRpcFault::new(
+                HEADER_MISMATCH,
+                "the Mcp-Name header does not name the request's target",
+            ));
         }
     }
     Ok(meta.or(said))
 }
 
-async fn dispatch(shared: &Arc<ServerState>, guest: RequestContext, method: &str, params: &Value) -> Result<Value, JsonRpcFault> {
+async fn dispatch(
+    shared: &Arc<ServerState>,
+    guest: RequestContext,
+    method: &str,
+    params: &Value,
+) -> Result<Value, JsonRpcFault> {
     match method {
         "initialize" => {
             let asked = params["protocolVersion"].as_str().unwrap_or_default();
@@ -184,20 +245,35 @@ async fn dispatch(shared: &Arc<ServerState>, guest: RequestContext, method: &str
             Ok(result)
         }
         "ping" => Ok(json!({})),
-        "tools/list" => Ok(json!({ "tools": tools::list(&guest.principal), "ttlMs": 0, "cacheScope": "private" })),
+        "tools/list" => Ok(
+            json!({ "tools": tools::list(&guest.principal), "ttlMs": 0, "cacheScope": "private" }),
+        ),
         "tools/call" => {
             let Some(name) = params["name"].as_str() else {
-                return Err(JsonRpcFault::new(INVALID_PARAMS, "a call must name its tool"));
+                return Err(JsonRpcFault::new(
+                    INVALID_PARAMS,
+                    "a call must name its tool",
+                ));
             };
             tools::call(shared, guest, name, params.get("arguments")).await
         }
-        "resources/list" => Ok(json!({ "resources": resources::list(&guest.principal, &shared.engine.board()) })),
-        "resources/templates/list" => Ok(json!({ "resourceTemplates": resources::resource_templates() })),
+        "resources/list" => {
+            Ok(json!({ "resources": resources::list(&guest.principal, &shared.engine.board()) }))
+        }
+        "resources/templates/list" => {
+            Ok(json!({ "resourceTemplates": resources::resource_templates() }))
+        }
         "resources/read" => {
             let uri = params["uri"].as_str().unwrap_or_default();
             resources::read(shared, guest, uri).await
         }
-        _ => Err(JsonRpcFault::new(METHOD_NOT_FOUND, format!("there is no method {}", method.chars().take(60).collect::<String>()))),
+        _ => Err(JsonRpcFault::new(
+            METHOD_NOT_FOUND,
+            format!(
+                "there is no method {}",
+                method.chars().take(60).collect::<String>()
+            ),
+        )),
     }
 }
 
@@ -213,7 +289,12 @@ fn introduce_server(visitor: &Principal) -> Value {
 }
 
 fn json_response(status: StatusCode, body: &Value) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], body.to_string()).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/json")],
+        body.to_string(),
+    )
+        .into_response()
 }
 
 fn error_response(id: &Value, fault: JsonRpcFault, status: StatusCode) -> Response {
@@ -221,7 +302,10 @@ fn error_response(id: &Value, fault: JsonRpcFault, status: StatusCode) -> Respon
     if !fault.data.is_null() {
         error["data"] = fault.data;
     }
-    json_response(status, &json!({ "jsonrpc": "2.0", "id": id, "error": error }))
+    json_response(
+        status,
+        &json!({ "jsonrpc": "2.0", "id": id, "error": error }),
+    )
 }
 
 #[cfg(test)]
@@ -230,7 +314,10 @@ mod tests {
 
     fn header_map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         let pair = |it: &(&'static str, &'static str)| {
-            (header::HeaderName::from_static(it.0), header::HeaderValue::from_static(it.1))
+            (
+                header::HeaderName::from_static(it.0),
+                header::HeaderValue::from_static(it.1),
+            )
         };
         pairs.iter().map(pair).collect()
     }
@@ -243,13 +330,40 @@ mod tests {
         };
         let new = ("mcp-protocol-version", FIRST_STATELESS_REVISION);
         assert_eq!(code("ping", &json!({}), &[]), Ok(None));
-        assert_eq!(code("ping", &meta(FIRST_STATELESS_REVISION), &[new, ("mcp-method", "ping")]), Ok(Some(FIRST_STATELESS_REVISION.into())));
-        assert_eq!(code("ping", &meta("2025-11-25"), &[new, ("mcp-method", "ping")]), Err(HEADER_MISMATCH));
-        assert_eq!(code("ping", &meta(FIRST_STATELESS_REVISION), &[new]), Err(HEADER_MISMATCH));
-        assert_eq!(code("ping", &json!({}), &[("mcp-protocol-version", "1999-01-01")]), Err(UNSUPPORTED_REVISION));
+        assert_eq!(
+            code(
+                "ping",
+                &meta(FIRST_STATELESS_REVISION),
+                &[new, ("mcp-method", "ping")]
+            ),
+            Ok(Some(FIRST_STATELESS_REVISION.into()))
+        );
+        assert_eq!(
+            code("ping", &meta("2025-11-25"), &[new, ("mcp-method", "ping")]),
+            Err(HEADER_MISMATCH)
+        );
+        assert_eq!(
+            code("ping", &meta(FIRST_STATELESS_REVISION), &[new]),
+            Err(HEADER_MISMATCH)
+        );
+        assert_eq!(
+            code(
+                "ping",
+                &json!({}),
+                &[("mcp-protocol-version", "1999-01-01")]
+            ),
+            Err(UNSUPPORTED_REVISION)
+        );
         let call = json!({ "name": "my_task" });
         let heads = [new, ("mcp-method", "tools/call"), ("mcp-name", "finish")];
         assert_eq!(code("tools/call", &call, &heads), Err(HEADER_MISMATCH));
-        assert_eq!(code("tools/call", &call, &[("mcp-protocol-version", "2025-06-18")]), Ok(Some("2025-06-18".into())));
+        assert_eq!(
+            code(
+                "tools/call",
+                &call,
+                &[("mcp-protocol-version", "2025-06-18")]
+            ),
+            Ok(Some("2025-06-18".into()))
+        );
     }
 }

@@ -9,17 +9,32 @@ use serde_json::{Value, json};
 
 use super::{JsonRpcFault, RESOURCE_NOT_FOUND, tools};
 use crate::ServerState;
-use crate::verbs::RequestContext;
 use crate::tokens::Principal;
+use crate::verbs::RequestContext;
 
 /// Returns the resources that a caller needs first.
 pub(super) fn list(visitor: &Principal, board: &Board) -> Vec<Value> {
     let one = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
-    let Principal::Attempt { id, task, .. } = visitor else { return guide_resources().collect() };
+    let Principal::Attempt { id, task, .. } = visitor else {
+        return guide_resources().collect();
+    };
     let mission = board.attempts.get(id).and_then(|it| it.mission);
-    let own = one(format!("regatta://task/{task}"), task.to_string(), "Your task");
-    let mission = mission.map(|it| one(format!("regatta://mission/{it}"), it.to_string(), "Your mission"));
-    std::iter::once(own).chain(mission).chain(guide_resources()).collect()
+    let own = one(
+        format!("regatta://task/{task}"),
+        task.to_string(),
+        "Your task",
+    );
+    let mission = mission.map(|it| {
+        one(
+            format!("regatta://mission/{it}"),
+            it.to_string(),
+            "Your mission",
+        )
+    });
+    std::iter::once(own)
+        .chain(mission)
+        .chain(guide_resources())
+        .collect()
 }
 
 /// Returns the guides as resources.
@@ -47,10 +62,21 @@ pub(super) fn resource_templates() -> Vec<Value> {
     ]
 }
 
-pub(super) async fn read(shared: &Arc<ServerState>, guest: RequestContext, uri: &str) -> Result<Value, JsonRpcFault> {
-    let parts = uri.strip_prefix("regatta://").and_then(|it| it.split_once('/'));
-    if let Some(guide) = parts.filter(|it| it.0 == "guide").and_then(|it| guide::find_guide(it.1)) {
-        return Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }));
+pub(super) async fn read(
+    shared: &Arc<ServerState>,
+    guest: RequestContext,
+    uri: &str,
+) -> Result<Value, JsonRpcFault> {
+    let parts = uri
+        .strip_prefix("regatta://")
+        .and_then(|it| it.split_once('/'));
+    if let Some(guide) = parts
+        .filter(|it| it.0 == "guide")
+        .and_then(|it| guide::find_guide(it.1))
+    {
+        return Ok(
+            json!({ "contents": [{ "uri": uri, "mimeType": "text/markdown", "text": guide.text }] }),
+        );
     }
     let fits = |kind: &str, id: &str| match kind {
         "task" | "diff" => id.starts_with(['T', 't']),
@@ -58,9 +84,14 @@ pub(super) async fn read(shared: &Arc<ServerState>, guest: RequestContext, uri: 
         _ => false,
     };
     let Some((kind, id)) = parts.filter(|(kind, id)| fits(kind, id)) else {
-        return Err(JsonRpcFault::new(RESOURCE_NOT_FOUND, "there is no such resource; see resources/templates/list"));
+        return Err(JsonRpcFault::new(
+            RESOURCE_NOT_FOUND,
+            "there is no such resource; see resources/templates/list",
+        ));
     };
     let verb = if kind == "diff" { "diff" } else { "show" };
     let data = tools::call_verb(shared, guest, verb, &json!({ "id": id })).await?;
-    Ok(json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }))
+    Ok(
+        json!({ "contents": [{ "uri": uri, "mimeType": "application/json", "text": data.to_string() }] }),
+    )
 }

@@ -12,30 +12,43 @@ use serde_json::{Value, json};
 
 use super::{INVALID_PARAMS, JsonRpcFault, attempt_tools};
 use crate::ServerState;
-use crate::verbs::{self, RequestContext};
 use crate::tokens::Principal;
+use crate::verbs::{self, RequestContext};
 
 /// Returns a problem as sentences for a model. Some messages already end with a full stop, because
 /// older clients match them.
 fn problem_text(problem: &Problem) -> String {
-    format!("{}: {}. {}", problem.code, problem.message.trim_end_matches('.'), problem.hint)
+    format!(
+        "{}: {}. {}",
+        problem.code,
+        problem.message.trim_end_matches('.'),
+        problem.hint
+    )
 }
 
 /// Returns the instructions for all tools of a caller.
 pub(super) fn instructions(visitor: &Principal) -> &'static str {
     match visitor {
-        Principal::Attempt { leads_mission: true, .. } => {
-            "You lead a mission. Give every piece of work to a worker with task_add: name the goal, the files and the \
-             checks. Then end your turn; you are woken when something happens. When no task is open any more, call \
+        Principal::Attempt {
+            leads_mission: true,
+            ..
+        } => {
+            "You lead a mission. Give every piece of work to a worker with task_add: name the \
+             goal, the files and the \
+             checks. Then end your turn; you are woken when something happens. When no task is \
+             open any more, call \
              mission_finish."
         }
         Principal::Attempt { .. } => {
-            "You work on one task of a team; my_task shows it. Change only the files of its manifest, and use \
-             report_scope_escape if others need a change. When you are done, call finish and end your turn. Regatta checks \
+            "You work on one task of a team; my_task shows it. Change only the files of its \
+             manifest, and use \
+             report_scope_escape if others need a change. When you are done, call finish and end \
+             your turn. Regatta checks \
              your work and lands it."
         }
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
-            "Regatta runs a team of coding agents on git repositories. These tools are its verbs: look with status, \
+            "Regatta runs a team of coding agents on git repositories. These tools are its verbs: \
+             look with status, \
              show and why; add tasks with task_add; see what needs a person with inbox_list."
         }
     }
@@ -44,22 +57,41 @@ pub(super) fn instructions(visitor: &Principal) -> &'static str {
 /// Returns the tools of a caller.
 pub(super) fn list(visitor: &Principal) -> Vec<Value> {
     match visitor {
-        Principal::Attempt { is_lead: lead, leads_mission, .. } => attempt_tools::list(attempt_tools::Toolset::new(*lead, *leads_mission)),
-        Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
-            VERBS.iter().filter(|it| visitor.scope().allows(it)).filter_map(tool_for_verb).collect()
-        }
+        Principal::Attempt {
+            is_lead: lead,
+            leads_mission,
+            ..
+        } => attempt_tools::list(attempt_tools::Toolset::new(*lead, *leads_mission)),
+        Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => VERBS
+            .iter()
+            .filter(|it| visitor.scope().allows(it))
+            .filter_map(tool_for_verb)
+            .collect(),
     }
 }
 
 /// Verbs that are never tools, whichever token a model has: only people should call them.
-const PEOPLE_ONLY_VERBS: [&str; 7] = ["down", "backup", "open", "token.add", "token.list", "token.rm", "limits.set"];
+const PEOPLE_ONLY_VERBS: [&str; 7] = [
+    "down",
+    "backup",
+    "open",
+    "token.add",
+    "token.list",
+    "token.rm",
+    "limits.set",
+];
 
 fn tool_for_verb(verb: &Verb) -> Option<Value> {
     if PEOPLE_ONLY_VERBS.contains(&verb.name) {
         return None;
     }
     let schema = regatta_api::schema::schema_of(verb.name)?;
-    Some(tool_json(&verb.name.replace('.', "_"), verb.help, schema, verb.permission == regatta_api::verb::RequiredPermission::View))
+    Some(tool_json(
+        &verb.name.replace('.', "_"),
+        verb.help,
+        schema,
+        verb.permission == regatta_api::verb::RequiredPermission::View,
+    ))
 }
 
 /// Returns a tool in the format of the list.
@@ -89,15 +121,37 @@ pub(super) async fn call(
     let arguments = match arguments {
         None | Some(Value::Null) => &none,
         Some(it @ Value::Object(_)) => it,
-        Some(_) => return Err(JsonRpcFault::new(INVALID_PARAMS, "the arguments of a tool must be an object")),
+        Some(_) => {
+            return Err(JsonRpcFault::new(
+                INVALID_PARAMS,
+                "the arguments of a tool must be an object",
+            ));
+        }
     };
-    let unknown = || JsonRpcFault::new(INVALID_PARAMS, format!("there is no tool {}", name.chars().take(60).collect::<String>()));
+    let unknown = || {
+        JsonRpcFault::new(
+            INVALID_PARAMS,
+            format!(
+                "there is no tool {}",
+                name.chars().take(60).collect::<String>()
+            ),
+        )
+    };
     let done = match &guest.principal {
-        Principal::Attempt { .. } => attempt_tools::call(shared, guest, name, arguments).await.ok_or_else(unknown)?,
+        Principal::Attempt { .. } => attempt_tools::call(shared, guest, name, arguments)
+            .await
+            .ok_or_else(unknown)?,
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
-            let verb = VERBS.iter().find(|it| it.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&it.name));
+            let verb = VERBS.iter().find(|it| {
+                it.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&it.name)
+            });
             let verb = verb.ok_or_else(unknown)?;
-            call_verb(shared, guest, verb.name, arguments).await.map(|data| ToolReply { data, summary: None })
+            call_verb(shared, guest, verb.name, arguments)
+                .await
+                .map(|data| ToolReply {
+                    data,
+                    summary: None,
+                })
         }
     };
     Ok(match done {
@@ -120,7 +174,10 @@ pub(super) struct ToolReply {
 /// Builds the answer. Some clients show only the text to their model, so the text has the data
 /// unless a sentence is enough.
 fn tool_result(done: &ToolReply) -> Value {
-    let text = done.summary.clone().unwrap_or_else(|| done.data.to_string());
+    let text = done
+        .summary
+        .clone()
+        .unwrap_or_else(|| done.data.to_string());
     let structured = match &done.data {
         it @ Value::Object(_) => it.clone(),
         it => json!({ "data": it }),
@@ -129,9 +186,20 @@ fn tool_result(done: &ToolReply) -> Value {
 }
 
 /// Calls a verb, and returns its data.
-pub(super) async fn call_verb(shared: &Arc<ServerState>, guest: RequestContext, verb: &str, input: &Value) -> Result<Value, Problem> {
+pub(super) async fn call_verb(
+    shared: &Arc<ServerState>,
+    guest: RequestContext,
+    verb: &str,
+    input: &Value,
+) -> Result<Value, Problem> {
     let answer = verbs::handle(shared, guest, verb, input.to_string().as_bytes()).await?;
-    let answer: Value = serde_json::from_slice(&answer)
-        .map_err(|it| Problem::new(500, "bug", format!("an answer could not be parsed: {it}"), "please report this"))?;
+    let answer: Value = serde_json::from_slice(&answer).map_err(|it| {
+        Problem::new(
+            500,
+            "bug",
+            format!("an answer could not be parsed: {it}"),
+            "please report this",
+        )
+    })?;
     Ok(answer["data"].clone())
 }

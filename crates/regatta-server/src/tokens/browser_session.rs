@@ -9,7 +9,7 @@
 use regatta_api::Problem;
 use subtle::ConstantTimeEq;
 
-use super::{TokenStore, Principal, hex, mac, no_token};
+use super::{Principal, TokenStore, hex, mac, no_token};
 
 /// Lifetime of a session.
 pub(crate) const SESSION_LIFETIME_MS: u64 = 30 * 24 * 3_600_000;
@@ -23,7 +23,12 @@ pub(crate) struct BrowserSession {
 impl TokenStore {
     /// Creates a session for a caller. `person` names the person if the caller is the machine's
     /// owner.
-    pub(crate) fn create_session(&self, visitor: &Principal, person: &str, wall: u64) -> Option<BrowserSession> {
+    pub(crate) fn create_session(
+        &self,
+        visitor: &Principal,
+        person: &str,
+        wall: u64,
+    ) -> Option<BrowserSession> {
         let who = match visitor {
             Principal::Owner => format!("o{person}"),
             Principal::Named { name, .. } => format!("n{name}"),
@@ -36,14 +41,28 @@ impl TokenStore {
     }
 
     /// Returns the caller of a session, and the person's name for the owner.
-    pub(crate) fn authenticate_session(&self, cookie: &str, key: &str, wall: u64) -> Result<(Principal, Option<String>), Problem> {
-        let mut parts = cookie.strip_prefix("rc_").unwrap_or_default().splitn(3, '_');
+    pub(crate) fn authenticate_session(
+        &self,
+        cookie: &str,
+        key: &str,
+        wall: u64,
+    ) -> Result<(Principal, Option<String>), Problem> {
+        let mut parts = cookie
+            .strip_prefix("rc_")
+            .unwrap_or_default()
+            .splitn(3, '_');
         let (until, seal, who) = (parts.next(), parts.next(), parts.next());
-        let (Some(until), Some(seal), Some(who)) = (until.and_then(|it| it.parse().ok()), seal, who) else {
+        let (Some(until), Some(seal), Some(who)) =
+            (until.and_then(|it| it.parse().ok()), seal, who)
+        else {
             return Err(no_token());
         };
-        let right = self.sign_session(until, who).map(|it| hex(&it)).ok_or_else(no_token)?;
-        let ours = seal.as_bytes().ct_eq(right.as_bytes()) & key.as_bytes().ct_eq(self.key_for_cookie(cookie).as_bytes());
+        let right = self
+            .sign_session(until, who)
+            .map(|it| hex(&it))
+            .ok_or_else(no_token)?;
+        let ours = seal.as_bytes().ct_eq(right.as_bytes())
+            & key.as_bytes().ct_eq(self.key_for_cookie(cookie).as_bytes());
         if !bool::from(ours) {
             return Err(no_token());
         }
@@ -53,8 +72,17 @@ impl TokenStore {
         match who.split_at(1) {
             ("o", person) => Ok((Principal::Owner, Some(person.to_owned()))),
             (_, name) => {
-                let given = self.find_issued(name).filter(|it| !it.is_expired(wall)).ok_or_else(session_over)?;
-                Ok((Principal::Named { name: given.name, scope: given.scope }, None))
+                let given = self
+                    .find_issued(name)
+                    .filter(|it| !it.is_expired(wall))
+                    .ok_or_else(session_over)?;
+                Ok((
+                    Principal::Named {
+                        name: given.name,
+                        scope: given.scope,
+                    },
+                    None,
+                ))
             }
         }
     }
@@ -67,11 +95,20 @@ impl TokenStore {
             "n" => self.find_issued(&who[1..])?.hash,
             _ => return None,
         };
-        Some(mac(&self.signing_key(), format!("pass {until} {who} {behind}").as_bytes()))
+        Some(mac(
+            &self.signing_key(),
+            format!("pass {until} {who} {behind}").as_bytes(),
+        ))
     }
 
     fn key_for_cookie(&self, cookie: &str) -> String {
-        format!("rk_{}", hex(&mac(&self.signing_key(), format!("key {cookie}").as_bytes())))
+        format!(
+            "rk_{}",
+            hex(&mac(
+                &self.signing_key(),
+                format!("key {cookie}").as_bytes()
+            ))
+        )
     }
 
     fn signing_key(&self) -> [u8; 32] {
@@ -80,7 +117,12 @@ impl TokenStore {
 }
 
 fn session_over() -> Problem {
-    Problem::new(401, "pass_over", "this browser's session has ended", "open the page again: regatta open")
+    Problem::new(
+        401,
+        "pass_over",
+        "this browser's session has ended",
+        "open the page again: regatta open",
+    )
 }
 
 #[cfg(test)]
@@ -95,13 +137,30 @@ mod tests {
     fn s1_a_browser_session_has_its_tokens_scope_and_needs_both_halves() {
         let dir = tempfile::tempdir().unwrap();
         let ring = TokenStore::open(dir.path(), "own".into()).unwrap();
-        let pass = ring.create_session(&Principal::Owner, "ann_b", 1_000).unwrap();
-        let who = |cookie: &str, key: &str, wall| ring.authenticate_session(cookie, key, wall).map_err(|it| it.code);
-        assert_eq!(who(&pass.cookie, &pass.key, 2_000), Ok((Principal::Owner, Some("ann_b".into()))));
-        assert_eq!(who(&pass.cookie, &pass.key, 1_000 + SESSION_LIFETIME_MS), Err("pass_over".into()));
-        let other = ring.create_session(&Principal::Owner, "bob", 1_000).unwrap();
+        let pass = ring
+            .create_session(&Principal::Owner, "ann_b", 1_000)
+            .unwrap();
+        let who = |cookie: &str, key: &str, wall| {
+            ring.authenticate_session(cookie, key, wall)
+                .map_err(|it| it.code)
+        };
+        assert_eq!(
+            who(&pass.cookie, &pass.key, 2_000),
+            Ok((Principal::Owner, Some("ann_b".into())))
+        );
+        assert_eq!(
+            who(&pass.cookie, &pass.key, 1_000 + SESSION_LIFETIME_MS),
+            Err("pass_over".into())
+        );
+        let other = ring
+            .create_session(&Principal::Owner, "bob", 1_000)
+            .unwrap();
         let forged = pass.cookie.replace("ann_b", "eve");
-        let longer = pass.cookie.replacen(&(1_000 + SESSION_LIFETIME_MS).to_string(), &u64::MAX.to_string(), 1);
+        let longer = pass.cookie.replacen(
+            &(1_000 + SESSION_LIFETIME_MS).to_string(),
+            &u64::MAX.to_string(),
+            1,
+        );
         for (cookie, key) in [
             (pass.cookie.as_str(), ""),
             (&pass.cookie, other.key.as_str()),
@@ -111,10 +170,18 @@ mod tests {
             ("rc_9999999999999_00_o", &pass.key),
             ("rc_9999999999999_00_\u{e4}", &pass.key),
         ] {
-            assert_eq!(who(cookie, key, 2_000), Err("no_token".into()), "{cookie} {key}");
+            assert_eq!(
+                who(cookie, key, 2_000),
+                Err("no_token".into()),
+                "{cookie} {key}"
+            );
         }
         let elsewhere = TokenStore::open(dir.path(), "another".into()).unwrap();
-        assert!(elsewhere.authenticate_session(&pass.cookie, &pass.key, 2_000).is_err());
+        assert!(
+            elsewhere
+                .authenticate_session(&pass.cookie, &pass.key, 2_000)
+                .is_err()
+        );
     }
 
     /// S1: the session ends even if the name of its token is used again.
@@ -123,9 +190,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ring = TokenStore::open(dir.path(), "own".into()).unwrap();
         ring.add("ann", TokenScope::Viewer, Some(5_000), 0).unwrap();
-        let ann = Principal::Named { name: "ann".into(), scope: TokenScope::Viewer };
+        let ann = Principal::Named {
+            name: "ann".into(),
+            scope: TokenScope::Viewer,
+        };
         let pass = ring.create_session(&ann, "", 0).unwrap();
-        let who = |wall| ring.authenticate_session(&pass.cookie, &pass.key, wall).map_err(|it| it.code);
+        let who = |wall| {
+            ring.authenticate_session(&pass.cookie, &pass.key, wall)
+                .map_err(|it| it.code)
+        };
         assert_eq!(who(4_999), Ok((ann.clone(), None)));
         assert_eq!(who(5_000), Err("pass_over".into()));
         ring.remove("ann").unwrap();

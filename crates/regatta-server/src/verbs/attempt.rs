@@ -2,10 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use regatta_api::view::{AttemptRequestView, TaskBriefView, BriefingView, SiblingAttemptView};
+use regatta_api::view::{AttemptRequestView, BriefingView, SiblingAttemptView, TaskBriefView};
+use regatta_core::agent_protocol::{
+    AgentRequest, PermissionOption, PermissionOptionKind, RequestContent, ToolCall, ToolKind,
+    ToolStatus,
+};
 use regatta_core::ids::ApprovalId;
 use regatta_core::refusal::Refusal;
-use regatta_core::agent_protocol::{AgentRequest, PermissionOption, PermissionOptionKind, ToolCall, ToolKind, ToolStatus, RequestContent};
 
 use super::*;
 
@@ -16,9 +19,17 @@ const MAX_RECENT_LANDINGS: usize = 10;
 static REQUEST_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 impl VerbHandler<'_> {
-    fn require_live_attempt(&self, id: AttemptId) -> Result<Arc<regatta_core::attempt::Attempt>, Problem> {
+    fn require_live_attempt(
+        &self,
+        id: AttemptId,
+    ) -> Result<Arc<regatta_core::attempt::Attempt>, Problem> {
         self.board().attempts.get(&id).cloned().ok_or_else(|| {
-            Problem::new(404, "no_such_attempt", format!("{id} is not running"), "see what runs: regatta status")
+            Problem::new(
+                404,
+                "no_such_attempt",
+                format!("{id} is not running"),
+                "see what runs: regatta status",
+            )
         })
     }
 
@@ -26,11 +37,19 @@ impl VerbHandler<'_> {
     pub(super) async fn attempt_ask(&self, ask: input::AttemptAsk) -> VerbResult {
         let id = match &self.idempotency_key {
             Some(key) => format!("tool-{key}"),
-            None => format!("tool-{}-{}", self.engine().now().unix_ms, REQUEST_COUNTER.fetch_add(1, Ordering::Relaxed)),
+            None => format!(
+                "tool-{}-{}",
+                self.engine().now().unix_ms,
+                REQUEST_COUNTER.fetch_add(1, Ordering::Relaxed)
+            ),
         };
         let want = match ask.permission {
             Some(it) => {
-                let option = |id: &str, kind| PermissionOption { id: id.into(), name: id.into(), kind };
+                let option = |id: &str, kind| PermissionOption {
+                    id: id.into(),
+                    name: id.into(),
+                    kind,
+                };
                 let mut tool = ToolCall {
                     id: id.clone(),
                     title: it.title,
@@ -44,17 +63,32 @@ impl VerbHandler<'_> {
                 // Without a kind that has an object of its own, the title is the only basis for the
                 // decision.
                 if tool.kind == ToolKind::Other && tool.object().is_none() {
-                    tool.arguments = Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
+                    tool.arguments =
+                        Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
                 }
-                let options = vec![option("allow", PermissionOptionKind::AllowOnce), option("deny", PermissionOptionKind::RejectOnce)];
+                let options = vec![
+                    option("allow", PermissionOptionKind::AllowOnce),
+                    option("deny", PermissionOptionKind::RejectOnce),
+                ];
                 RequestContent::Permission { tool, options }
             }
-            None => RequestContent::Question { text: ask.question, choices: ask.choices, schema: None },
+            None => RequestContent::Question {
+                text: ask.question,
+                choices: ask.choices,
+                schema: None,
+            },
         };
-        let ask_it = Command::Ask { task: ask.task, attempt: ask.attempt, token: ask.token, request: AgentRequest { id, content: want } };
+        let ask_it = Command::Ask {
+            task: ask.task,
+            attempt: ask.attempt,
+            token: ask.token,
+            request: AgentRequest { id, content: want },
+        };
         match self.run(ask_it).await? {
             (_, CommandOutcome::Approval(id)) => {
-                let wait_ms = self.continue_without_answer(ask.attempt, id, ask.assume, ask.wait_ms).await?;
+                let wait_ms = self
+                    .continue_without_answer(ask.attempt, id, ask.assume, ask.wait_ms)
+                    .await?;
                 self.wait_for_answer(ask.attempt, id, wait_ms).await
             }
             other => Err(unexpected_outcome(&other.1)),
@@ -62,7 +96,9 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn attempt_answer(&self, ask: input::AttemptAnswer) -> VerbResult {
-        let wait_ms = self.continue_without_answer(ask.attempt, ask.id, ask.assume, ask.wait_ms).await?;
+        let wait_ms = self
+            .continue_without_answer(ask.attempt, ask.id, ask.assume, ask.wait_ms)
+            .await?;
         self.wait_for_answer(ask.attempt, ask.id, wait_ms).await
     }
 
@@ -75,19 +111,48 @@ impl VerbHandler<'_> {
         assume: Option<String>,
         wait_ms: u64,
     ) -> Result<u64, Problem> {
-        let Some(assumed) = assume else { return Ok(wait_ms) };
+        let Some(assumed) = assume else {
+            return Ok(wait_ms);
+        };
         let live = self.require_live_attempt(attempt)?;
-        let go_on = Command::ContinueWithoutAnswer { task: live.task, attempt, token: live.token, approval: id, assumed };
+        let go_on = Command::ContinueWithoutAnswer {
+            task: live.task,
+            attempt,
+            token: live.token,
+            approval: id,
+            assumed,
+        };
         // The idempotency key of this call belongs to the question itself.
-        match self.engine().submit_async(Request { by: self.actor.clone(), key: None, command: go_on }).await {
+        match self
+            .engine()
+            .submit_async(Request {
+                by: self.actor.clone(),
+                key: None,
+                command: go_on,
+            })
+            .await
+        {
             Ok(_) => Ok(0),
-            Err(CommandFailure::Refused { refusal: Refusal::AlreadyAnswered { .. }, .. }) => Ok(0),
+            Err(CommandFailure::Refused {
+                refusal: Refusal::AlreadyAnswered { .. },
+                ..
+            }) => Ok(0),
             Err(CommandFailure::Refused { refusal, .. }) => Err(Problem::from(&refusal)),
-            Err(other) => Err(Problem::new(503, "stopping", other.to_string(), "repeat the call")),
+            Err(other) => Err(Problem::new(
+                503,
+                "stopping",
+                other.to_string(),
+                "repeat the call",
+            )),
         }
     }
 
-    async fn wait_for_answer(&self, attempt: AttemptId, id: ApprovalId, wait_ms: u64) -> VerbResult {
+    async fn wait_for_answer(
+        &self,
+        attempt: AttemptId,
+        id: ApprovalId,
+        wait_ms: u64,
+    ) -> VerbResult {
         let deadline = deadline(wait_ms);
         let mut bell = self.shared.event_fanout.watch_board();
         loop {
@@ -96,7 +161,8 @@ impl VerbHandler<'_> {
             let live = now.attempts.get(&attempt);
             // A question of an earlier attempt at the same task also belongs to this one.
             let is_own = |asked: &regatta_core::approval::Approval| {
-                asked.attempt == attempt || (asked.is_question() && live.is_some_and(|live| live.task == asked.task))
+                asked.attempt == attempt
+                    || (asked.is_question() && live.is_some_and(|live| live.task == asked.task))
             };
             let found = now.approvals.get(&id).filter(|asked| is_own(asked));
             let Some(found) = found else {
@@ -118,14 +184,30 @@ impl VerbHandler<'_> {
                 is_told: live.is_some_and(|live| live.accepts_follow_ups) && found.is_question(),
             };
             if view.answered && found.is_question() && !found.is_answer_read {
-                let command = Command::MarkAnswerRead { attempt, approval: id };
+                let command = Command::MarkAnswerRead {
+                    attempt,
+                    approval: id,
+                };
                 // If this is not recorded, the agent gets the answer once more, which is no reason
                 // to fail.
-                if let Err(error) = self.engine().submit_async(Request { by: self.actor.clone(), key: None, command }).await {
+                if let Err(error) = self
+                    .engine()
+                    .submit_async(Request {
+                        by: self.actor.clone(),
+                        key: None,
+                        command,
+                    })
+                    .await
+                {
                     tracing::warn!(%id, %error, "could not record that an answer was read");
                 }
             }
-            if view.answered || view.withdrawn || tokio::time::timeout_at(deadline, bell.changed()).await.is_err() {
+            if view.answered
+                || view.withdrawn
+                || tokio::time::timeout_at(deadline, bell.changed())
+                    .await
+                    .is_err()
+            {
                 return encode_answer(now.revision, &view);
             }
         }
@@ -139,7 +221,10 @@ impl VerbHandler<'_> {
     /// Returns the other running attempts in the same project, with their files.
     fn siblings_of(&self, attempt: &regatta_core::attempt::Attempt) -> Vec<SiblingAttemptView> {
         let board = self.board();
-        let others = board.attempts.values().filter(|it| it.project == attempt.project && it.id != attempt.id);
+        let others = board
+            .attempts
+            .values()
+            .filter(|it| it.project == attempt.project && it.id != attempt.id);
         others
             .filter_map(|it| {
                 let task = board.tasks.get(&it.task)?;
@@ -165,8 +250,12 @@ impl VerbHandler<'_> {
         let landed = self
             .read_history(move |history| {
                 let landings = history.landings(&project, MAX_RECENT_LANDINGS)?;
-                let landed = landings.into_iter().filter(|it| matches!(it.end, Some(LandingEnd::Landed { .. })));
-                landed.map(|it| Ok((history.task(it.task)?, it))).collect::<Result<Vec<_>, _>>()
+                let landed = landings
+                    .into_iter()
+                    .filter(|it| matches!(it.end, Some(LandingEnd::Landed { .. })));
+                landed
+                    .map(|it| Ok((history.task(it.task)?, it)))
+                    .collect::<Result<Vec<_>, _>>()
             })
             .await?;
         let brief = |it: &TaskView| TaskBriefView {
@@ -176,18 +265,42 @@ impl VerbHandler<'_> {
             agent: it.task.agent.clone(),
             files: it.task.files.clone(),
         };
-        let in_mission = board.tasks.values().filter(|it| attempt.mission.is_some() && it.mission == attempt.mission);
+        let in_mission = board
+            .tasks
+            .values()
+            .filter(|it| attempt.mission.is_some() && it.mission == attempt.mission);
         let view = BriefingView {
             attempt: id,
             agent: attempt.agent.clone(),
             project: attempt.project.clone(),
-            trunk: board.projects.get(&attempt.project).map(|it| it.trunk.to_string()).unwrap_or_default(),
-            checks: board.projects.get(&attempt.project).map(|it| it.validation.clone()).unwrap_or_default(),
-            mission: attempt.mission.and_then(|it| board.missions.get(&it)).map(|it| it.title.clone()),
-            open: in_mission.map(|it| brief(&TaskView::new(&board, it, now))).collect(),
+            trunk: board
+                .projects
+                .get(&attempt.project)
+                .map(|it| it.trunk.to_string())
+                .unwrap_or_default(),
+            checks: board
+                .projects
+                .get(&attempt.project)
+                .map(|it| it.validation.clone())
+                .unwrap_or_default(),
+            mission: attempt
+                .mission
+                .and_then(|it| board.missions.get(&it))
+                .map(|it| it.title.clone()),
+            open: in_mission
+                .map(|it| brief(&TaskView::new(&board, it, now)))
+                .collect(),
             siblings: self.siblings_of(&attempt),
-            landed: landed.iter().map(|(task, it)| LandingView::from_ended(it, task.as_ref())).collect(),
-            notes: attempt.notes.iter().chain(&attempt.session.follow_ups).cloned().collect(),
+            landed: landed
+                .iter()
+                .map(|(task, it)| LandingView::from_ended(it, task.as_ref()))
+                .collect(),
+            notes: attempt
+                .notes
+                .iter()
+                .chain(&attempt.session.follow_ups)
+                .cloned()
+                .collect(),
             task,
         };
         encode_answer(board.revision, &view)

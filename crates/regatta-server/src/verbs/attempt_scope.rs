@@ -5,12 +5,12 @@
 //! and fields that identify the caller are filled in from the token, never from the input. The
 //! holder of such a token may be hostile, because it is a program that reads texts of strangers.
 
+use regatta_core::agent_protocol::RequestContent;
 use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{ChannelName, ClaimId};
 use regatta_core::pattern::Uri;
 use regatta_core::reference::Reference;
-use regatta_core::agent_protocol::RequestContent;
 use regatta_core::task::Task;
 
 use regatta_core::task;
@@ -39,10 +39,18 @@ struct CallingAttempt {
 impl VerbHandler<'_> {
     /// Returns the call as its caller may make it, or the refusal.
     pub(super) async fn restrict_to_attempt(&self, call: Call) -> Result<Call, Problem> {
-        let Principal::Attempt { id, is_lead: lead, .. } = &self.principal else { return Ok(call) };
+        let Principal::Attempt {
+            id, is_lead: lead, ..
+        } = &self.principal
+        else {
+            return Ok(call);
+        };
         // The attempt existed when its token was verified.
         let attempt = self.board().attempts.get(id).cloned();
-        let own = CallingAttempt { attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?, is_lead: *lead };
+        let own = CallingAttempt {
+            attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?,
+            is_lead: *lead,
+        };
         self.restrict_call(&own, call).await
     }
 
@@ -58,24 +66,40 @@ impl VerbHandler<'_> {
         Ok(match call {
             Call::TaskProgress(ask) => {
                 own.require_own_attempt(ask.task, ask.attempt)?;
-                Call::TaskProgress(input::TaskProgress { token: fence, ..ask })
+                Call::TaskProgress(input::TaskProgress {
+                    token: fence,
+                    ..ask
+                })
             }
             Call::TaskFinish(ask) => {
                 own.require_own_attempt(ask.task, ask.attempt)?;
-                Call::TaskFinish(input::TaskFinish { token: fence, ..ask })
+                Call::TaskFinish(input::TaskFinish {
+                    token: fence,
+                    ..ask
+                })
             }
             Call::TaskFail(ask) => {
                 own.require_own_attempt(ask.task, ask.attempt)?;
-                Call::TaskFail(input::TaskFail { token: fence, ..ask })
+                Call::TaskFail(input::TaskFail {
+                    token: fence,
+                    ..ask
+                })
             }
             Call::AttemptAsk(ask) => {
                 own.require_own_attempt(ask.task, ask.attempt)?;
                 let wait_ms = ask.wait_ms.min(MAX_ATTEMPT_WAIT_MS);
-                Call::AttemptAsk(input::AttemptAsk { token: fence, wait_ms, ..ask })
+                Call::AttemptAsk(input::AttemptAsk {
+                    token: fence,
+                    wait_ms,
+                    ..ask
+                })
             }
             Call::AttemptAnswer(ask) => {
                 own.require_own_attempt(own.attempt.task, ask.attempt)?;
-                Call::AttemptAnswer(input::AttemptAnswer { wait_ms: ask.wait_ms.min(MAX_ATTEMPT_WAIT_MS), ..ask })
+                Call::AttemptAnswer(input::AttemptAnswer {
+                    wait_ms: ask.wait_ms.min(MAX_ATTEMPT_WAIT_MS),
+                    ..ask
+                })
             }
             Call::Siblings(ask) => {
                 own.require_own_attempt(own.attempt.task, ask.attempt)?;
@@ -87,7 +111,11 @@ impl VerbHandler<'_> {
             }
             Call::ClaimAcquire(ask) => {
                 own.require_claimable(&ask.uris)?;
-                let held = board.claims.values().filter(|it| it.owner == own.claim_owner() && it.ttl_ms.is_some()).count();
+                let held = board
+                    .claims
+                    .values()
+                    .filter(|it| it.owner == own.claim_owner() && it.ttl_ms.is_some())
+                    .count();
                 if held >= MAX_CLAIMS {
                     return Err(Problem::new(
                         409,
@@ -121,7 +149,11 @@ impl VerbHandler<'_> {
                 if let Some(to) = ask.reply_to {
                     self.require_readable_message(own, to).await?;
                 }
-                if let Some(label) = ask.labels.iter().find(|it| it.as_str().starts_with(LEAD_LABEL_PREFIX)) {
+                if let Some(label) = ask
+                    .labels
+                    .iter()
+                    .find(|it| it.as_str().starts_with(LEAD_LABEL_PREFIX))
+                {
                     return Err(Problem::new(
                         403,
                         "not_yours",
@@ -137,20 +169,38 @@ impl VerbHandler<'_> {
                         "send it without that label",
                     ));
                 }
-                Call::MsgSend(input::MsgSend { agent: Some(agent), ..ask })
+                Call::MsgSend(input::MsgSend {
+                    agent: Some(agent),
+                    ..ask
+                })
             }
             Call::MsgHistory(ask) => {
                 let near = [ask.thread, ask.reply_to];
-                let (channel, from) = self.restrict_message_filter(own, ask.channel.clone(), ask.from.clone(), near).await?;
-                Call::MsgHistory(input::MsgHistory { channel, from, ..ask })
+                let (channel, from) = self
+                    .restrict_message_filter(own, ask.channel.clone(), ask.from.clone(), near)
+                    .await?;
+                Call::MsgHistory(input::MsgHistory {
+                    channel,
+                    from,
+                    ..ask
+                })
             }
             Call::MsgWait(ask) => {
                 let near = [ask.thread, ask.reply_to];
-                let (channel, from) = self.restrict_message_filter(own, ask.channel.clone(), ask.from.clone(), near).await?;
+                let (channel, from) = self
+                    .restrict_message_filter(own, ask.channel.clone(), ask.from.clone(), near)
+                    .await?;
                 let timeout_ms = ask.timeout_ms.min(MAX_ATTEMPT_WAIT_MS);
-                Call::MsgWait(input::MsgWait { channel, from, timeout_ms, ..ask })
+                Call::MsgWait(input::MsgWait {
+                    channel,
+                    from,
+                    timeout_ms,
+                    ..ask
+                })
             }
-            Call::MsgInbox(_) => Call::MsgInbox(input::MsgInbox { agent: own.attempt.agent.clone() }),
+            Call::MsgInbox(_) => Call::MsgInbox(input::MsgInbox {
+                agent: own.attempt.agent.clone(),
+            }),
             Call::MsgAttachment(ask) => {
                 self.require_readable_message(own, ask.message).await?;
                 Call::MsgAttachment(ask)
@@ -158,7 +208,10 @@ impl VerbHandler<'_> {
             Call::Name(ask) => Call::Name(ask),
             Call::MsgRead(ask) => {
                 own.require_may_read(&ask.channel)?;
-                Call::MsgRead(input::MsgRead { agent: own.attempt.agent.clone(), ..ask })
+                Call::MsgRead(input::MsgRead {
+                    agent: own.attempt.agent.clone(),
+                    ..ask
+                })
             }
             Call::TaskAdd(ask) => Call::TaskAdd(own.restrict_task_add(&board, ask)?),
             Call::Why(ask) => {
@@ -170,29 +223,45 @@ impl VerbHandler<'_> {
                 Call::Show(ask)
             }
             Call::Guide(ask) => Call::Guide(ask),
-            Call::MissionList(_) => Call::MissionList(input::ProjectFilter { project: Some(own.attempt.project.clone()) }),
+            Call::MissionList(_) => Call::MissionList(input::ProjectFilter {
+                project: Some(own.attempt.project.clone()),
+            }),
             Call::MissionFinish(ask) => {
                 own.require_own_attempt(ask.task, ask.attempt)?;
-                Call::MissionFinish(input::MissionFinish { token: fence, ..ask })
+                Call::MissionFinish(input::MissionFinish {
+                    token: fence,
+                    ..ask
+                })
             }
             // The core checks the task.
-            Call::MissionAdopt(ask) => Call::MissionAdopt(input::MissionAdopt { mission: None, ..ask }),
-            Call::InboxList(_) => Call::InboxList(input::ProjectFilter { project: Some(own.attempt.project.clone()) }),
+            Call::MissionAdopt(ask) => Call::MissionAdopt(input::MissionAdopt {
+                mission: None,
+                ..ask
+            }),
+            Call::InboxList(_) => Call::InboxList(input::ProjectFilter {
+                project: Some(own.attempt.project.clone()),
+            }),
             Call::InboxAnswer(ask) => {
                 own.require_may_answer(&board, &ask)?;
                 Call::InboxAnswer(ask)
             }
-            Call::Queue(_) => Call::Queue(input::ProjectFilter { project: Some(own.attempt.project.clone()) }),
-            Call::TaskList(ask) => {
-                Call::TaskList(input::TaskList { project: Some(own.attempt.project.clone()), ..ask })
-            }
+            Call::Queue(_) => Call::Queue(input::ProjectFilter {
+                project: Some(own.attempt.project.clone()),
+            }),
+            Call::TaskList(ask) => Call::TaskList(input::TaskList {
+                project: Some(own.attempt.project.clone()),
+                ..ask
+            }),
             Call::MissionShow(ask) => {
                 self.require_visible(own, &ask.id).await?;
                 Call::MissionShow(ask)
             }
             Call::ScopeReport(ask) => {
                 own.require_own_attempt(ask.task, ask.attempt)?;
-                Call::ScopeReport(input::ScopeReport { token: fence, ..ask })
+                Call::ScopeReport(input::ScopeReport {
+                    token: fence,
+                    ..ask
+                })
             }
             Call::TaskAssign(ask) => {
                 own.require_take_or_return(&self.task_view(ask.task).await?.task, &ask)?;
@@ -207,7 +276,11 @@ impl VerbHandler<'_> {
     }
 
     /// Checks that an attempt may read a message: in one of its channels, or sent by or to it.
-    async fn require_readable_message(&self, own: &CallingAttempt, id: MessageId) -> Result<(), Problem> {
+    async fn require_readable_message(
+        &self,
+        own: &CallingAttempt,
+        id: MessageId,
+    ) -> Result<(), Problem> {
         let message = self.find_message(id).await?;
         match bus::addressee(&message.channel) {
             None => own.require_may_read(&message.channel),
@@ -234,8 +307,12 @@ impl VerbHandler<'_> {
             Some(channel) if bus::addressee(&channel).is_some() => {
                 Ok((Some(channel), Some(own.attempt.agent.to_string())))
             }
-            Some(channel) => own.require_may_read(&channel).map(|()| (Some(channel), from)),
-            None if near.is_empty() => Ok((ChannelName::new(own.attempt.project.as_str()).ok(), from)),
+            Some(channel) => own
+                .require_may_read(&channel)
+                .map(|()| (Some(channel), from)),
+            None if near.is_empty() => {
+                Ok((ChannelName::new(own.attempt.project.as_str()).ok(), from))
+            }
             None => Ok((None, from)),
         }
     }
@@ -248,15 +325,23 @@ impl VerbHandler<'_> {
             Reference::Agent(_) => return Err(not_yours("another agent")),
             Reference::Attempt(attempt) => attempt == own.attempt.id,
             Reference::Mission(mission) => Some(mission) == own.attempt.mission,
-            Reference::Task(task) => self.task_view(task).await?.task.project == own.attempt.project,
+            Reference::Task(task) => {
+                self.task_view(task).await?.task.project == own.attempt.project
+            }
             // A lead answers the questions of its workers.
             Reference::Approval(id) => self.find_approval(id).await?.is_some_and(|found| {
                 found.attempt == own.attempt.id
-                    || (own.is_lead && found.mission.is_some() && found.mission == own.attempt.mission)
+                    || (own.is_lead
+                        && found.mission.is_some()
+                        && found.mission == own.attempt.mission)
             }),
             other => return Err(resolve_id::unsupported_kind(&other, "show")),
         };
-        if seen { Ok(()) } else { Err(not_yours(&id.chars().take(20).collect::<String>())) }
+        if seen {
+            Ok(())
+        } else {
+            Err(not_yours(&id.chars().take(20).collect::<String>()))
+        }
     }
 }
 
@@ -278,10 +363,16 @@ impl CallingAttempt {
     /// begun.
     fn require_take_or_return(&self, task: &Task, ask: &input::TaskAssign) -> Result<(), Problem> {
         let own = &self.attempt.agent;
-        let near =
-            task.project == self.attempt.project && task.mission.is_none_or(|it| self.attempt.mission == Some(it));
+        let near = task.project == self.attempt.project
+            && task
+                .mission
+                .is_none_or(|it| self.attempt.mission == Some(it));
         let fine = match &ask.to {
-            Some(to) => to == own && ask.how == task::AssignMode::Direct && task.status == task::TaskStatus::Unassigned,
+            Some(to) => {
+                to == own
+                    && ask.how == task::AssignMode::Direct
+                    && task.status == task::TaskStatus::Unassigned
+            }
             None => task.assignee.as_ref() == Some(own) && task.status == task::TaskStatus::Pending,
         };
         if near && fine {
@@ -300,9 +391,12 @@ impl CallingAttempt {
         let item = board.approvals.get(&ask.id);
         // The attempt that asked may have ended.
         let near = item.is_some_and(|asked| {
-            asked.attempt != self.attempt.id && asked.mission.is_some() && asked.mission == self.attempt.mission
+            asked.attempt != self.attempt.id
+                && asked.mission.is_some()
+                && asked.mission == self.attempt.mission
         });
-        let question = item.is_some_and(|it| matches!(it.request.content, RequestContent::Question { .. }));
+        let question =
+            item.is_some_and(|it| matches!(it.request.content, RequestContent::Question { .. }));
         if self.is_lead && near && question && ask.reach == AnswerScope::Once {
             return Ok(());
         }
@@ -310,12 +404,16 @@ impl CallingAttempt {
             403,
             "not_yours",
             format!("you cannot answer {}", ask.id),
-            "a lead can answer questions of its own workers, once; only people can grant permissions",
+            "a lead can answer questions of its own workers, once; only people can grant \
+            permissions",
         ))
     }
 
     fn with_own_agent(&self, ask: input::OfferReply) -> input::OfferReply {
-        input::OfferReply { agent: self.attempt.agent.clone(), ..ask }
+        input::OfferReply {
+            agent: self.attempt.agent.clone(),
+            ..ask
+        }
     }
 
     fn claim_owner(&self) -> ClaimOwner {
@@ -334,9 +432,14 @@ impl CallingAttempt {
     /// mission.
     fn require_leads(&self, task: &Task) -> Result<(), Problem> {
         let of = |it: &Task| {
-            it.project == self.attempt.project && self.attempt.mission.is_none_or(|m| it.mission == Some(m))
+            it.project == self.attempt.project
+                && self.attempt.mission.is_none_or(|m| it.mission == Some(m))
         };
-        if self.is_lead && of(task) { Ok(()) } else { Err(not_yours(&task.id.to_string())) }
+        if self.is_lead && of(task) {
+            Ok(())
+        } else {
+            Err(not_yours(&task.id.to_string()))
+        }
     }
 
     /// Checks that the attempt acquired this claim itself. The claim on its manifest must last as
@@ -347,21 +450,31 @@ impl CallingAttempt {
             Some(it) if it.owner == self.claim_owner() => Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{claim} is the claim on your manifest, which lasts as long as your attempt"),
+                format!(
+                    "{claim} is the claim on your manifest, which lasts as long as your attempt"
+                ),
                 "finish the task or give up instead",
             )),
             Some(_) => Err(not_yours(&claim.to_string())),
-            None => Err(Problem::from(&regatta_core::refusal::Refusal::ClaimEnded { claim })),
+            None => Err(Problem::from(&regatta_core::refusal::Refusal::ClaimEnded {
+                claim,
+            })),
         }
     }
 
     /// Checks that an attempt may claim these URIs: files of its project, ports, and its own task,
     /// workspace and name. It cannot claim what protects people or the trunk.
     fn require_claimable(&self, uris: &[Uri]) -> Result<(), Problem> {
-        let (project, task, agent) = (&self.attempt.project, self.attempt.task, &self.attempt.agent);
+        let (project, task, agent) = (
+            &self.attempt.project,
+            self.attempt.task,
+            &self.attempt.agent,
+        );
         for uri in uris {
             let text = uri.as_str();
-            let fine = text.strip_prefix(&format!("file://{project}/")).is_some_and(|it| self.is_bounded(it))
+            let fine = text
+                .strip_prefix(&format!("file://{project}/"))
+                .is_some_and(|it| self.is_bounded(it))
                 || text.starts_with("port://")
                 || text == format!("task://{project}/{task}")
                 || text == format!("workspace://{project}/{task}")
@@ -372,7 +485,10 @@ impl CallingAttempt {
                     403,
                     "not_yours",
                     format!("an attempt cannot claim {text}"),
-                    format!("claim files or a directory of your project (file://{project}/src/*) or ports (port://…)"),
+                    format!(
+                        "claim files or a directory of your project (file://{project}/src/*) or \
+                        ports (port://…)"
+                    ),
                 ));
             }
         }
@@ -395,8 +511,13 @@ impl CallingAttempt {
         let name = channel.as_str().trim_start_matches('#');
         let project = self.attempt.project.as_str();
         let own = name == project
-            || name.strip_prefix(project).is_some_and(|it| it.starts_with(['-', '.']))
-            || self.attempt.mission.is_some_and(|it| name == it.to_string())
+            || name
+                .strip_prefix(project)
+                .is_some_and(|it| it.starts_with(['-', '.']))
+            || self
+                .attempt
+                .mission
+                .is_some_and(|it| name == it.to_string())
             || name == self.attempt.task.to_string()
             || name.strip_prefix('@') == Some(self.attempt.agent.as_str());
         if own {
@@ -413,7 +534,11 @@ impl CallingAttempt {
     /// Checks that an attempt may post to a channel: to those that it may read, and to every
     /// mailbox.
     fn require_may_post(&self, channel: &ChannelName) -> Result<(), Problem> {
-        if bus::addressee(channel).is_some() { Ok(()) } else { self.require_may_read(channel) }
+        if bus::addressee(channel).is_some() {
+            Ok(())
+        } else {
+            self.require_may_read(channel)
+        }
     }
 
     /// Returns the agent that an attempt posts as: its own, or one below it.
@@ -433,7 +558,11 @@ impl CallingAttempt {
 
     /// Returns a task that an attempt may add: in its project, and for a worker only as a proposal
     /// in the backlog.
-    fn restrict_task_add(&self, board: &Board, ask: input::TaskAdd) -> Result<input::TaskAdd, Problem> {
+    fn restrict_task_add(
+        &self,
+        board: &Board,
+        ask: input::TaskAdd,
+    ) -> Result<input::TaskAdd, Problem> {
         let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
         // Destructured field by field, so that a new field must be considered here.
         let input::TaskAdd {
@@ -459,9 +588,17 @@ impl CallingAttempt {
             return Err(not_yours("another project"));
         }
         if script.is_some() || ratchet.is_some() {
-            return refuse("only people may give a task a script or a ratchet", "omit the script and the ratchet");
+            return refuse(
+                "only people may give a task a script or a ratchet",
+                "omit the script and the ratchet",
+            );
         }
-        let foreign = |it: &TaskId| board.tasks.get(it).is_some_and(|it| it.project != self.attempt.project);
+        let foreign = |it: &TaskId| {
+            board
+                .tasks
+                .get(it)
+                .is_some_and(|it| it.project != self.attempt.project)
+        };
         if blocked_by.iter().any(foreign) {
             return Err(not_yours("a task of another project"));
         }
@@ -478,9 +615,14 @@ impl CallingAttempt {
                 "omit the assignee; a person or a lead will assign the task",
             );
         }
-        let waiting = |it: &&Arc<Task>| it.project == self.attempt.project && it.status == task::TaskStatus::Backlog;
+        let waiting = |it: &&Arc<Task>| {
+            it.project == self.attempt.project && it.status == task::TaskStatus::Backlog
+        };
         if board.tasks.values().filter(waiting).count() >= MAX_BACKLOG_TASKS {
-            return refuse("the project's backlog is full", "describe the work in your report");
+            return refuse(
+                "the project's backlog is full",
+                "describe the work in your report",
+            );
         }
         Ok(input::TaskAdd {
             project: Some(self.attempt.project.clone()),

@@ -14,7 +14,12 @@ pub(super) struct PendingAuditLine {
 }
 
 impl PendingAuditLine {
-    pub(super) fn begin(shared: &Arc<ServerState>, guest: &RequestContext, verb: &str, input: &[u8]) -> PendingAuditLine {
+    pub(super) fn begin(
+        shared: &Arc<ServerState>,
+        guest: &RequestContext,
+        verb: &str,
+        input: &[u8],
+    ) -> PendingAuditLine {
         let attempt = match &guest.principal {
             Principal::Attempt { id, .. } => Some(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => None,
@@ -33,12 +38,17 @@ impl PendingAuditLine {
             revision: None,
             refused: None,
         };
-        PendingAuditLine { shared: shared.clone(), line: Some(line) }
+        PendingAuditLine {
+            shared: shared.clone(),
+            line: Some(line),
+        }
     }
 
     /// Completes and writes the line before the caller is answered.
     pub(super) async fn end(mut self, done: &VerbResult) {
-        let Some(mut line) = self.line.take() else { return };
+        let Some(mut line) = self.line.take() else {
+            return;
+        };
         match done {
             // A poll without a task changes nothing, and there are thousands of them.
             Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
@@ -61,7 +71,12 @@ impl Drop for PendingAuditLine {
 }
 
 /// Writes an audit line for a change that is not made with a verb; `verb` and `about` describe it.
-pub(crate) fn audit_other_write(shared: &Arc<ServerState>, visitor: &Principal, origin: ConnectionOrigin, (verb, about): (&str, &str)) {
+pub(crate) fn audit_other_write(
+    shared: &Arc<ServerState>,
+    visitor: &Principal,
+    origin: ConnectionOrigin,
+    (verb, about): (&str, &str),
+) {
     shared.audit.append_now(AuditLineView {
         n: 0,
         time: rfc3339(shared.engine.now().unix_ms),

@@ -1,7 +1,7 @@
 //! Verbs that show or set up the fleet: status, projects, agents.
 
 use regatta_api::live_view::{DisplayState, MissionProgress};
-use regatta_api::view::{AgentProblem, SettingsFileFault, GraphView, UnreadableRowView};
+use regatta_api::view::{AgentProblem, GraphView, SettingsFileFault, UnreadableRowView};
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 use regatta_engine::ports::agents::LaunchProblem as SetupProblem;
@@ -13,14 +13,20 @@ use super::*;
 use crate::live::{self, GraphScope};
 
 fn unreadable_view(row: &UnreadableRow) -> UnreadableRowView {
-    UnreadableRowView { table: row.table.to_owned(), id: row.id.clone(), why: row.reason.clone() }
+    UnreadableRowView {
+        table: row.table.to_owned(),
+        id: row.id.clone(),
+        why: row.reason.clone(),
+    }
 }
 
 impl VerbHandler<'_> {
     /// Checks that a named project exists, because an empty answer would look like an empty
     /// project.
     pub(super) fn require_project(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
-        named.map_or(Ok(()), |it| self.resolve_project(Some(it.clone())).map(|_| ()))
+        named.map_or(Ok(()), |it| {
+            self.resolve_project(Some(it.clone())).map(|_| ())
+        })
     }
 
     pub(super) async fn status(&self, ask: input::ProjectFilter) -> VerbResult {
@@ -29,46 +35,88 @@ impl VerbHandler<'_> {
         let board = self.board();
         let now = self.engine().now();
         let wanted = |project: &ProjectName| ask.project.as_ref().is_none_or(|it| it == project);
-        let tasks: Vec<TaskView> =
-            board.tasks.values().filter(|it| wanted(&it.project)).map(|it| self.task_view_with_liveness(&board, it)).collect();
+        let tasks: Vec<TaskView> = board
+            .tasks
+            .values()
+            .filter(|it| wanted(&it.project))
+            .map(|it| self.task_view_with_liveness(&board, it))
+            .collect();
         let counts = live::StateCounts::new(&board, wanted);
         let project = ask.project.clone();
-        let shown = board.missions.values().filter(|mission| wanted(&mission.project));
+        let shown = board
+            .missions
+            .values()
+            .filter(|mission| wanted(&mission.project));
         let missions: Vec<(MissionId, String, Option<usize>)> = shown
-            .map(|mission| (mission.id, mission.title.clone(), regatta_core::lead::queue_position(&board, mission.id)))
+            .map(|mission| {
+                (
+                    mission.id,
+                    mission.title.clone(),
+                    regatta_core::lead::queue_position(&board, mission.id),
+                )
+            })
             .collect();
         let named = missions.clone();
-        let led: Vec<MissionId> =
-            board.missions.values().filter(|mission| mission.lead.is_some()).map(|mission| mission.id).collect();
+        let led: Vec<MissionId> = board
+            .missions
+            .values()
+            .filter(|mission| mission.lead.is_some())
+            .map(|mission| mission.id)
+            .collect();
         let (completed, failed, progress) = self
             .read_history(move |history| {
                 let count = |status| {
-                    let filter =
-                        TaskFilter { project: project.clone(), statuses: vec![status], ..TaskFilter::default() };
+                    let filter = TaskFilter {
+                        project: project.clone(),
+                        statuses: vec![status],
+                        ..TaskFilter::default()
+                    };
                     history.count_tasks(&filter)
                 };
                 let far = |(id, title, place): (MissionId, String, Option<usize>)| {
                     let (landed, tasks) = live::landed_counts(history, id, led.contains(&id))?;
-                    Ok(MissionProgress { id, title, landed, tasks, place })
+                    Ok(MissionProgress {
+                        id,
+                        title,
+                        landed,
+                        tasks,
+                        place,
+                    })
                 };
                 let progress = named.into_iter().map(far).collect::<Result<Vec<_>, _>>()?;
-                Ok((count(task::TaskStatus::Completed)?, count(task::TaskStatus::Failed)?, progress))
+                Ok((
+                    count(task::TaskStatus::Completed)?,
+                    count(task::TaskStatus::Failed)?,
+                    progress,
+                ))
             })
             .await?;
         let view = StatusView {
             working: counts.count(DisplayState::Working),
             waiting: counts.count(DisplayState::Waiting),
             landing: counts.count(DisplayState::Landing),
-            needs_you: InboxView::list(&board, ask.project.as_ref(), now).iter().filter(|it| it.is_shown()).count(),
+            needs_you: InboxView::list(&board, ask.project.as_ref(), now)
+                .iter()
+                .filter(|it| it.is_shown())
+                .count(),
             completed,
             failed,
             projects: self.project_views(&board, ask.project.clone()).await?,
             missions: missions.iter().map(|it| it.0).collect(),
             progress,
-            agents: board.agents.values().map(|it| AgentView::new(&board, it, now)).collect(),
+            agents: board
+                .agents
+                .values()
+                .map(|it| AgentView::new(&board, it, now))
+                .collect(),
             url: format!("http://{}/", self.shared.address),
             tasks,
-            unreadable: self.engine().unreadable_rows().iter().map(unreadable_view).collect(),
+            unreadable: self
+                .engine()
+                .unreadable_rows()
+                .iter()
+                .map(unreadable_view)
+                .collect(),
             config_faults,
         };
         encode_answer(board.revision, &view)
@@ -84,12 +132,20 @@ impl VerbHandler<'_> {
             },
         };
         let shared = self.shared.clone();
-        let drawn = run_blocking(move || live::build_graph(&shared, of, ask.project.as_ref())).await?.map_err(problem_from_store)?;
+        let drawn = run_blocking(move || live::build_graph(&shared, of, ask.project.as_ref()))
+            .await?
+            .map_err(problem_from_store)?;
         match (drawn, of) {
             ((revision, Some(view)), _) => encode_answer(revision, &view),
-            ((_, None), GraphScope::Task(task)) => Err(Problem::from(&Refusal::NoSuchTask { task })),
-            ((_, None), GraphScope::Mission(mission)) => Err(Problem::from(&Refusal::NoSuchMission { mission })),
-            ((revision, None), GraphScope::All) => encode_answer(revision, &GraphView::new("all tasks".into(), &[], None)),
+            ((_, None), GraphScope::Task(task)) => {
+                Err(Problem::from(&Refusal::NoSuchTask { task }))
+            }
+            ((_, None), GraphScope::Mission(mission)) => {
+                Err(Problem::from(&Refusal::NoSuchMission { mission }))
+            }
+            ((revision, None), GraphScope::All) => {
+                encode_answer(revision, &GraphView::new("all tasks".into(), &[], None))
+            }
         }
     }
 
@@ -119,7 +175,10 @@ impl VerbHandler<'_> {
     ) -> Result<Vec<ProjectView>, Problem> {
         let (board, git) = (board.clone(), self.engine().git().clone());
         run_blocking(move || {
-            let projects = board.projects.values().filter(|it| only.as_ref().is_none_or(|only| *only == it.name));
+            let projects = board
+                .projects
+                .values()
+                .filter(|it| only.as_ref().is_none_or(|only| *only == it.name));
             projects
                 .map(|it| ProjectView {
                     name: it.name.clone(),
@@ -127,7 +186,11 @@ impl VerbHandler<'_> {
                     trunk: it.trunk.to_string(),
                     tip: git.tip(&ProjectRepo::from_project(it)).ok(),
                     validation: it.validation.clone(),
-                    open_tasks: board.tasks.values().filter(|task| task.project == it.name).count(),
+                    open_tasks: board
+                        .tasks
+                        .values()
+                        .filter(|task| task.project == it.name)
+                        .count(),
                     queue: board.queue_of(&it.name).count(),
                     radar: it.collision_forecast.clone(),
                     held: it.queue.held.clone(),
@@ -147,8 +210,13 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn project_add(&self, ask: input::ProjectAdd) -> VerbResult {
-        let (git, path) = (self.engine().git().clone(), std::path::PathBuf::from(&ask.path));
-        let facts = run_blocking(move || git.inspect(&path)).await?.map_err(problem_from_git)?;
+        let (git, path) = (
+            self.engine().git().clone(),
+            std::path::PathBuf::from(&ask.path),
+        );
+        let facts = run_blocking(move || git.inspect(&path))
+            .await?
+            .map_err(problem_from_git)?;
         if facts.is_unborn {
             return Err(Problem::new(
                 422,
@@ -173,7 +241,12 @@ impl VerbHandler<'_> {
                 "move the repository to such a path",
             ));
         };
-        let known = self.board().projects.values().find(|it| it.location == location).map(|it| it.name.clone());
+        let known = self
+            .board()
+            .projects
+            .values()
+            .find(|it| it.location == location)
+            .map(|it| it.name.clone());
         let name = match ask.name.or(known) {
             Some(name) => name,
             None => self.unused_project_name(&facts.top),
@@ -188,7 +261,9 @@ impl VerbHandler<'_> {
                 workspace: Default::default(),
             },
         );
-        run_blocking(move || git.tip(&repo)).await?.map_err(problem_from_git)?;
+        run_blocking(move || git.tip(&repo))
+            .await?
+            .map_err(problem_from_git)?;
         let add = project::AddProject {
             name: name.clone(),
             location,
@@ -205,18 +280,32 @@ impl VerbHandler<'_> {
     /// Returns an unused project name after a directory, with a number if another project has the
     /// name.
     pub(super) fn unused_project_name(&self, top: &std::path::Path) -> ProjectName {
-        let folder = top.file_name().map(|it| it.to_string_lossy().into_owned()).unwrap_or_default();
+        let folder = top
+            .file_name()
+            .map(|it| it.to_string_lossy().into_owned())
+            .unwrap_or_default();
         let plain: String = folder
             .chars()
-            .map(|it| if it.is_ascii_alphanumeric() || "-_.".contains(it) { it } else { '-' })
+            .map(|it| {
+                if it.is_ascii_alphanumeric() || "-_.".contains(it) {
+                    it
+                } else {
+                    '-'
+                }
+            })
             .take(50)
             .collect();
         let plain = plain.trim_start_matches(['-', '_', '.']);
         let plain = if plain.is_empty() { "project" } else { plain };
         let board = self.board();
-        let mut names = std::iter::once(plain.to_owned()).chain((2..).map(|it| format!("{plain}-{it}")));
+        let mut names =
+            std::iter::once(plain.to_owned()).chain((2..).map(|it| format!("{plain}-{it}")));
         names
-            .find_map(|it| ProjectName::new(&it).ok().filter(|it| !board.projects.contains_key(it)))
+            .find_map(|it| {
+                ProjectName::new(&it)
+                    .ok()
+                    .filter(|it| !board.projects.contains_key(it))
+            })
             .expect("numbers never run out")
     }
 
@@ -227,14 +316,27 @@ impl VerbHandler<'_> {
             RuntimeName::Command => Runtime::Command { argv: ask.command },
             RuntimeName::Acp => Runtime::Acp { argv: ask.command },
             RuntimeName::Claude => Runtime::Claude { argv: ask.command },
-            RuntimeName::Codex => Runtime::Codex { argv: ask.command, app_server: false },
-            RuntimeName::CodexServer => Runtime::Codex { argv: ask.command, app_server: true },
+            RuntimeName::Codex => Runtime::Codex {
+                argv: ask.command,
+                app_server: false,
+            },
+            RuntimeName::CodexServer => Runtime::Codex {
+                argv: ask.command,
+                app_server: true,
+            },
         };
         // An agent with labels runs on runners, whose programs the daemon cannot see.
         if !ask.anyway && ask.profile.labels.is_empty() {
-            let (agents, runtime, profile) = (self.engine().agents().clone(), runtime.clone(), ask.profile.clone());
+            let (agents, runtime, profile) = (
+                self.engine().agents().clone(),
+                runtime.clone(),
+                ask.profile.clone(),
+            );
             let found = run_blocking(move || agents.launch_problems(&runtime, &profile)).await?;
-            if let Some((_, error)) = found.into_iter().find(|(problem, _)| *problem == SetupProblem::ProgramMissing) {
+            if let Some((_, error)) = found
+                .into_iter()
+                .find(|(problem, _)| *problem == SetupProblem::ProgramMissing)
+            {
                 let hint = start_checks::hint_for(&ask.name, &error);
                 let hint = format!("{hint}\nOr register it all the same, with --anyway");
                 return Err(Problem::new(422, "no_provider", error.message, hint));
@@ -258,21 +360,43 @@ impl VerbHandler<'_> {
     }
 
     /// Builds the view of an agent with the problems that prevent this daemon from starting it.
-    pub(super) async fn agent_view(&self, board: &Board, agent: &agent::Agent) -> Result<AgentView, Problem> {
+    pub(super) async fn agent_view(
+        &self,
+        board: &Board,
+        agent: &agent::Agent,
+    ) -> Result<AgentView, Problem> {
         let mut view = AgentView::new(board, agent, self.engine().now());
         let agents = self.engine().agents().clone();
         let (runtime, profile) = (agent.runtime.clone(), agent.profile.clone());
         let found = run_blocking(move || agents.launch_problems(&runtime, &profile)).await?;
-        let problem = |error| AgentProblem { hint: start_checks::hint_for(&agent.name, &error), what: error.message };
+        let problem = |error| AgentProblem {
+            hint: start_checks::hint_for(&agent.name, &error),
+            what: error.message,
+        };
         view.problems = found.into_iter().map(|(_, error)| problem(error)).collect();
         Ok(view)
     }
 
     pub(super) async fn agent_close(&self, ask: input::AgentClose) -> VerbResult {
-        let reason = if ask.reason.trim().is_empty() { "it left".to_owned() } else { ask.reason };
-        let (revision, _) = self.run(Command::LeaveAgent { agent: ask.name.clone(), reason }).await?;
+        let reason = if ask.reason.trim().is_empty() {
+            "it left".to_owned()
+        } else {
+            ask.reason
+        };
+        let (revision, _) = self
+            .run(Command::LeaveAgent {
+                agent: ask.name.clone(),
+                reason,
+            })
+            .await?;
         let board = self.board();
-        encode_answer(revision, &board.agents.get(&ask.name).map(|it| AgentView::new(&board, it, self.engine().now())))
+        encode_answer(
+            revision,
+            &board
+                .agents
+                .get(&ask.name)
+                .map(|it| AgentView::new(&board, it, self.engine().now())),
+        )
     }
 
     pub(super) fn agent_list(&self) -> VerbResult {
@@ -300,7 +424,9 @@ impl VerbHandler<'_> {
 }
 
 /// Applies settings files that have just been saved. Returns the files that cannot be applied.
-pub(super) async fn apply_settings(shared: &ServerState) -> Result<Vec<SettingsFileFault>, Problem> {
+pub(super) async fn apply_settings(
+    shared: &ServerState,
+) -> Result<Vec<SettingsFileFault>, Problem> {
     let config = shared.apply_config.clone();
     run_blocking(move || config()).await
 }

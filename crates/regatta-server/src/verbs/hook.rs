@@ -2,7 +2,7 @@
 
 use regatta_api::view::{HookTestView, HookView, without_firing_token};
 use regatta_core::bus::Message;
-use regatta_core::hook::{self, HookAction, HookInput, HookTrigger, HookMatch};
+use regatta_core::hook::{self, HookAction, HookInput, HookMatch, HookTrigger};
 use regatta_core::ids::{ChannelName, HookId};
 
 use super::*;
@@ -12,11 +12,18 @@ impl VerbHandler<'_> {
         let board = self.board();
         // If no project is named, it is the channel's.
         let of_channel = match &ask.trigger {
-            HookTrigger::Message { channel: Some(channel), .. } => ProjectName::new(channel.as_str()).ok(),
+            HookTrigger::Message {
+                channel: Some(channel),
+                ..
+            } => ProjectName::new(channel.as_str()).ok(),
             _ => None,
         };
         let of_channel = of_channel.filter(|it| board.projects.contains_key(it));
-        let only = || (board.projects.len() == 1).then(|| board.projects.keys().next().cloned()).flatten();
+        let only = || {
+            (board.projects.len() == 1)
+                .then(|| board.projects.keys().next().cloned())
+                .flatten()
+        };
         let add = hook::AddHook {
             project: ask.project.or(of_channel).or_else(only),
             agent: ask.agent,
@@ -35,18 +42,33 @@ impl VerbHandler<'_> {
 
     fn hook_view(&self, id: HookId) -> Result<HookView, Problem> {
         let board = self.board();
-        hook::find(&board, id).map(|it| HookView::new(&board, it)).map_err(|it| Problem::from(&it))
+        hook::find(&board, id)
+            .map(|it| HookView::new(&board, it))
+            .map_err(|it| Problem::from(&it))
     }
 
     pub(super) fn hook_list(&self) -> VerbResult {
         let board = self.board();
-        let all: Vec<HookView> = board.hooks.values().map(|it| HookView::new(&board, it)).collect();
+        let all: Vec<HookView> = board
+            .hooks
+            .values()
+            .map(|it| HookView::new(&board, it))
+            .collect();
         encode_answer(board.revision, &all)
     }
 
     pub(super) async fn hook_pause(&self, ask: input::HookPause) -> VerbResult {
-        let reason = if ask.reason.is_empty() { format!("paused by {}", self.actor) } else { ask.reason };
-        let (revision, _) = self.run(Command::PauseHook { hook: ask.hook, reason }).await?;
+        let reason = if ask.reason.is_empty() {
+            format!("paused by {}", self.actor)
+        } else {
+            ask.reason
+        };
+        let (revision, _) = self
+            .run(Command::PauseHook {
+                hook: ask.hook,
+                reason,
+            })
+            .await?;
         encode_answer(revision, &self.hook_view(ask.hook)?)
     }
 
@@ -58,7 +80,9 @@ impl VerbHandler<'_> {
     /// Tests a hook in the same way as when a message is posted.
     pub(super) async fn hook_test(&self, ask: input::HookTest) -> VerbResult {
         let board = self.board();
-        let found = hook::find(&board, ask.hook).map_err(|it| Problem::from(&it))?.clone();
+        let found = hook::find(&board, ask.hook)
+            .map_err(|it| Problem::from(&it))?
+            .clone();
         let message = match (ask.message, ask.text) {
             (Some(id), None) => self.find_message(id).await?,
             (None, Some(text)) => {
@@ -66,7 +90,10 @@ impl VerbHandler<'_> {
                     HookTrigger::Message { channel, .. } => channel.clone(),
                     _ => None,
                 };
-                let channel = ask.channel.or(of_hook).or_else(|| ChannelName::new("general").ok());
+                let channel = ask
+                    .channel
+                    .or(of_hook)
+                    .or_else(|| ChannelName::new("general").ok());
                 Message {
                     id: MessageId(board.counters.message + 1),
                     channel: channel.expect("a plain word is a channel"),
@@ -90,19 +117,33 @@ impl VerbHandler<'_> {
                 ));
             }
         };
-        let verdict = hook::evaluate(&board, &found, &HookInput::Message(&message), self.engine().now());
+        let verdict = hook::evaluate(
+            &board,
+            &found,
+            &HookInput::Message(&message),
+            self.engine().now(),
+        );
         let (fires, why) = match verdict {
             HookMatch::Fires => (true, action_text(&found.action)),
             HookMatch::NotTriggered { why } | HookMatch::ConditionFailed { why } => (false, why),
             HookMatch::WaitsForClaim { why } => (false, format!("{why}; it will fire afterwards")),
             HookMatch::MustPause { why } => (false, format!("it would be paused: {why}")),
         };
-        encode_answer(board.revision, &HookTestView { hook: ask.hook, fires, why })
+        encode_answer(
+            board.revision,
+            &HookTestView {
+                hook: ask.hook,
+                fires,
+                why,
+            },
+        )
     }
 
     pub(super) async fn hook_log(&self, ask: input::HookLog) -> VerbResult {
         let (hook, before, limit) = (ask.hook, ask.before, ask.limit.clamp(1, 1_000));
-        let found = self.read_history(move |history| history.firings(hook, before, limit)).await?;
+        let found = self
+            .read_history(move |history| history.firings(hook, before, limit))
+            .await?;
         let found: Vec<_> = found.iter().map(without_firing_token).collect();
         encode_answer(self.board().revision, &found)
     }

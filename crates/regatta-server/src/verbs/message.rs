@@ -18,7 +18,9 @@ impl VerbHandler<'_> {
             (_, None) => self.actor.clone(),
             // Messages show their real sender, so a hook's command can post only as its own agent
             // or one below it.
-            (Principal::Firing { agent: own, .. }, Some(agent)) if !bus::is_same_or_below(&agent, own) => {
+            (Principal::Firing { agent: own, .. }, Some(agent))
+                if !bus::is_same_or_below(&agent, own) =>
+            {
                 return Err(Problem::new(
                     403,
                     "not_yours",
@@ -37,33 +39,59 @@ impl VerbHandler<'_> {
             _ => None,
         };
         let attachments = self.store_attachments(ask.attach).await?;
-        let extra = bus::PostContext { thread, attachments, firing };
-        let post = bus::PostMessage { channel: ask.channel, text: ask.text, labels: ask.labels, reply_to: ask.reply_to };
+        let extra = bus::PostContext {
+            thread,
+            attachments,
+            firing,
+        };
+        let post = bus::PostMessage {
+            channel: ask.channel,
+            text: ask.text,
+            labels: ask.labels,
+            reply_to: ask.reply_to,
+        };
         match self.run_as(by, Command::PostWith { post, extra }).await? {
-            (revision, CommandOutcome::Message(id)) => encode_answer(revision, &self.find_message(id).await?),
+            (revision, CommandOutcome::Message(id)) => {
+                encode_answer(revision, &self.find_message(id).await?)
+            }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
     /// Returns a message.
     pub(super) async fn find_message(&self, id: MessageId) -> Result<Message, Problem> {
-        let found = self.read_history(move |history| history.message(id)).await?;
+        let found = self
+            .read_history(move |history| history.message(id))
+            .await?;
         found.ok_or_else(|| {
-            Problem::new(404, "no_such_message", format!("there is no message {id}"), "see them: regatta msg history")
+            Problem::new(
+                404,
+                "no_such_message",
+                format!("there is no message {id}"),
+                "see them: regatta msg history",
+            )
         })
     }
 
     /// Returns the message that a reply answers. A reply is posted in the same channel, or in the
     /// mailbox of the other end.
-    async fn message_replied_to(&self, to: MessageId, channel: &ChannelName) -> Result<Message, Problem> {
+    async fn message_replied_to(
+        &self,
+        to: MessageId,
+        channel: &ChannelName,
+    ) -> Result<Message, Problem> {
         let found = self.find_message(to).await?;
-        let both_private = bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
+        let both_private =
+            bus::addressee(&found.channel).is_some() && bus::addressee(channel).is_some();
         if found.channel != *channel && !both_private {
             return Err(Problem::new(
                 422,
                 "elsewhere",
                 format!("{to} is in {}, not in {channel}", found.channel),
-                format!("answer it there: regatta msg send {} --reply-to {to} …", found.channel),
+                format!(
+                    "answer it there: regatta msg send {} --reply-to {to} …",
+                    found.channel
+                ),
             ));
         }
         Ok(found)
@@ -76,17 +104,32 @@ impl VerbHandler<'_> {
         if paths.is_empty() {
             return Ok(vec![]);
         }
-        let (engine, visitor, dir) = (self.engine().clone(), self.principal.clone(), self.shared.data_dir.clone());
+        let (engine, visitor, dir) = (
+            self.engine().clone(),
+            self.principal.clone(),
+            self.shared.data_dir.clone(),
+        );
         run_blocking(move || {
             let reach = match visitor {
                 Principal::Owner => AttachmentSources::Everywhere,
                 // The command may be sandboxed, so the daemon must not read files outside for it.
-                Principal::Firing { id, .. } => {
-                    AttachmentSources::Within(engine.board().firings.get(&id).map(|it| it.cwd.clone().into()).into_iter().collect())
-                }
-                Principal::Named { .. } => {
-                    AttachmentSources::Within(engine.board().projects.values().map(|it| ProjectRepo::from_project(it).path).collect())
-                }
+                Principal::Firing { id, .. } => AttachmentSources::Within(
+                    engine
+                        .board()
+                        .firings
+                        .get(&id)
+                        .map(|it| it.cwd.clone().into())
+                        .into_iter()
+                        .collect(),
+                ),
+                Principal::Named { .. } => AttachmentSources::Within(
+                    engine
+                        .board()
+                        .projects
+                        .values()
+                        .map(|it| ProjectRepo::from_project(it).path)
+                        .collect(),
+                ),
                 Principal::Attempt { id, .. } => {
                     let place = engine.workspace_of(id).ok().flatten().ok_or_else(|| {
                         Problem::new(
@@ -110,7 +153,11 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 404,
                 "no_such_attachment",
-                format!("{} has {} attachments", ask.message, message.attachments.len()),
+                format!(
+                    "{} has {} attachments",
+                    ask.message,
+                    message.attachments.len()
+                ),
                 format!("the first is 0: regatta msg attachment {} 0", ask.message),
             ));
         };
@@ -118,7 +165,16 @@ impl VerbHandler<'_> {
         let bytes = run_blocking(move || attachments::read_stored(&dir, &kept)).await??;
         let (text, hex) = match String::from_utf8(bytes) {
             Ok(text) => (Some(text), None),
-            Err(other) => (None, Some(other.as_bytes().iter().map(|it| format!("{it:02x}")).collect())),
+            Err(other) => (
+                None,
+                Some(
+                    other
+                        .as_bytes()
+                        .iter()
+                        .map(|it| format!("{it:02x}"))
+                        .collect(),
+                ),
+            ),
         };
         let view = AttachmentView {
             message: ask.message,
@@ -159,7 +215,9 @@ impl VerbHandler<'_> {
             before: ask.before,
             limit: ask.limit.clamp(1, 10_000),
         };
-        let mut messages = self.read_history(move |history| history.messages(&filter)).await?;
+        let mut messages = self
+            .read_history(move |history| history.messages(&filter))
+            .await?;
         messages.retain(|it| self.may_read(it));
         encode_answer(self.board().revision, &messages)
     }
@@ -197,9 +255,16 @@ impl VerbHandler<'_> {
         };
         loop {
             while seen > after.0 {
-                let filter = MessageFilter { after: Some(after), ..filter.clone() };
-                let found = self.read_history(move |history| history.messages(&filter)).await?;
-                let Some(last) = found.last().map(|it| it.id) else { break };
+                let filter = MessageFilter {
+                    after: Some(after),
+                    ..filter.clone()
+                };
+                let found = self
+                    .read_history(move |history| history.messages(&filter))
+                    .await?;
+                let Some(last) = found.last().map(|it| it.id) else {
+                    break;
+                };
                 if let Some(found) = found.iter().find(|it| self.may_read(it)) {
                     return encode_answer(self.board().revision, found);
                 }
@@ -227,46 +292,88 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn msg_read(&self, ask: input::MsgRead) -> VerbResult {
-        let read = self.board().cursors.get(&(ask.agent.clone(), ask.channel.clone())).copied().unwrap_or_default();
+        let read = self
+            .board()
+            .cursors
+            .get(&(ask.agent.clone(), ask.channel.clone()))
+            .copied()
+            .unwrap_or_default();
         let filter = MessageFilter {
             channel: Some(ask.channel.clone()),
             after: Some(read),
             limit: 1_000,
             ..MessageFilter::default()
         };
-        let messages = self.read_history(move |history| history.messages(&filter)).await?;
+        let messages = self
+            .read_history(move |history| history.messages(&filter))
+            .await?;
         if let (Some(last), false) = (messages.last(), ask.keep_unread) {
-            self.run(Command::MarkRead { agent: ask.agent, channel: ask.channel, read: last.id }).await?;
+            self.run(Command::MarkRead {
+                agent: ask.agent,
+                channel: ask.channel,
+                read: last.id,
+            })
+            .await?;
         }
         encode_answer(self.board().revision, &messages)
     }
 
     /// Counts an agent's unread messages: in its mailbox, in the channels that it has read and
-    /// those of its work, and in the channels where it was mentioned. `message.read` returns the same
-    /// messages.
+    /// those of its work, and in the channels where it was mentioned. `message.read` returns the
+    /// same messages.
     pub(super) async fn msg_inbox(&self, ask: input::MsgInbox) -> VerbResult {
         let (board, agent) = (self.board(), ask.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
-        channels.extend(board.cursors.keys().filter(|it| it.0 == agent).map(|it| it.1.clone()));
+        channels.extend(
+            board
+                .cursors
+                .keys()
+                .filter(|it| it.0 == agent)
+                .map(|it| it.1.clone()),
+        );
         let works = board.attempts.values().filter(|it| it.agent == agent);
         channels.extend(works.filter_map(|it| ChannelName::new(it.project.as_str()).ok()));
-        let (cursors, own) = (board.cursors.clone(), matches!(self.principal, Principal::Attempt { .. }));
+        let (cursors, own) = (
+            board.cursors.clone(),
+            matches!(self.principal, Principal::Attempt { .. }),
+        );
         let unread = move |history: &dyn StoreHistory| {
-            let by = MessageFilter { mention: Some(agent.clone()), limit: MAX_COUNTED_MENTIONS, ..MessageFilter::default() };
+            let by = MessageFilter {
+                mention: Some(agent.clone()),
+                limit: MAX_COUNTED_MENTIONS,
+                ..MessageFilter::default()
+            };
             // An agent's program must not learn about channels that it cannot read.
             if !own {
                 let mentioned = history.messages(&by)?;
-                channels.extend(mentioned.into_iter().filter(|it| it.may_be_read_by(&agent)).map(|it| it.channel));
+                channels.extend(
+                    mentioned
+                        .into_iter()
+                        .filter(|it| it.may_be_read_by(&agent))
+                        .map(|it| it.channel),
+                );
             }
             channels.sort();
             channels.dedup();
             let mut found = Vec::new();
             for channel in channels {
-                let read = cursors.get(&(agent.clone(), channel.clone())).copied().unwrap_or_default();
+                let read = cursors
+                    .get(&(agent.clone(), channel.clone()))
+                    .copied()
+                    .unwrap_or_default();
                 let unread = history.count_messages(&channel, read)?;
-                let filter = MessageFilter { channel: Some(channel.clone()), after: Some(read), ..by.clone() };
+                let filter = MessageFilter {
+                    channel: Some(channel.clone()),
+                    after: Some(read),
+                    ..by.clone()
+                };
                 let mentions = history.messages(&filter)?.len() as u64;
-                found.push(UnreadView { channel, read, unread, mentions });
+                found.push(UnreadView {
+                    channel,
+                    read,
+                    unread,
+                    mentions,
+                });
             }
             Ok(found)
         };

@@ -17,7 +17,11 @@ impl VerbHandler<'_> {
     /// One agent that can be started is enough, because it takes all the work.
     pub(super) async fn require_startable_agent(&self, names: &[AgentName]) -> Result<(), Problem> {
         let board = self.board();
-        let agents: Vec<Arc<Agent>> = names.iter().filter_map(|name| board.agents.get(name)).cloned().collect();
+        let agents: Vec<Arc<Agent>> = names
+            .iter()
+            .filter_map(|name| board.agents.get(name))
+            .cloned()
+            .collect();
         // An agent with labels runs on runners, whose programs the daemon cannot see.
         if agents.is_empty()
             || agents.len() < names.len()
@@ -28,18 +32,33 @@ impl VerbHandler<'_> {
         let port = self.engine().agents().clone();
         let found = run_blocking(move || {
             let problems = agents.iter().map(|agent| {
-                let first = port.launch_problems(&agent.runtime, &agent.profile).into_iter().next();
+                let first = port
+                    .launch_problems(&agent.runtime, &agent.profile)
+                    .into_iter()
+                    .next();
                 first.map(|(_, error)| (agent.name.clone(), error))
             });
             problems.collect::<Option<Vec<_>>>()
         });
-        let Some(problems) = found.await? else { return Ok(()) };
-        let Some((name, first)) = problems.first() else { return Ok(()) };
+        let Some(problems) = found.await? else {
+            return Ok(());
+        };
+        let Some((name, first)) = problems.first() else {
+            return Ok(());
+        };
         let what = match problems.len() {
             1 => format!("{name} cannot be started: {}", first.message),
-            many => format!("none of the {many} agents can be started; {name}: {}", first.message),
+            many => format!(
+                "none of the {many} agents can be started; {name}: {}",
+                first.message
+            ),
         };
-        Err(Problem::new(422, "no_provider", what, hint_for(name, first)))
+        Err(Problem::new(
+            422,
+            "no_provider",
+            what,
+            hint_for(name, first),
+        ))
     }
 
     /// Refuses tasks that only scripted agents could do and that have no script.
@@ -50,17 +69,25 @@ impl VerbHandler<'_> {
     ) -> Result<(), Problem> {
         let board = self.board();
         let lacking: Vec<&str> = tasks
-            .filter(|(_, assignee, has_script)| lacks_script(&board, agents, *assignee, *has_script))
+            .filter(|(_, assignee, has_script)| {
+                lacks_script(&board, agents, *assignee, *has_script)
+            })
             .map(|(subject, ..)| subject)
             .collect();
-        let Some(first) = lacking.first() else { return Ok(()) };
+        let Some(first) = lacking.first() else {
+            return Ok(());
+        };
         let what = match lacking.len() {
             1 => format!("\"{first}\" has no script, and its agent is a scripted one"),
             many => {
-                format!("{many} tasks have no script, and their agents are scripted ones; the first is \"{first}\"")
+                format!(
+                    "{many} tasks have no script, and their agents are scripted ones; the first \
+                    is \"{first}\""
+                )
             }
         };
-        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", text = \"Hello\\n\" } }], \
+        let hint = "give each task a script, as in script = [{ write = { path = \"notes.md\", text \
+                    = \"Hello\\n\" } }], \
                     or choose another agent: regatta provider";
         Err(Problem::new(422, "no_provider", what, hint))
     }

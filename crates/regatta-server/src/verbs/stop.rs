@@ -18,7 +18,10 @@ fn still_running(left: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
-        format!("still running after being told to stop: {}", left.join("; ")),
+        format!(
+            "still running after being told to stop: {}",
+            left.join("; ")
+        ),
         "the stop continues; check again: regatta status; end everything: regatta down",
     )
 }
@@ -27,12 +30,20 @@ impl VerbHandler<'_> {
     /// Stops work and answers when its process trees have ended, or reports which still run (P10).
     pub(super) async fn stop(&self, ask: input::StopInput) -> VerbResult {
         let reason = || "stopped by a person".to_owned();
-        let stopped = |task| Command::StopTask { task, reason: reason(), pause: !ask.again };
+        let stopped = |task| Command::StopTask {
+            task,
+            reason: reason(),
+            pause: !ask.again,
+        };
         let missions: Vec<MissionId> = match ask.id.as_deref() {
             Some(id) => match self.resolve_reference(id, &resolve_id::STOP)? {
                 Reference::Mission(mission) => vec![mission],
                 Reference::Agent(agent) => return self.stop_agent(&agent, stopped).await,
-                Reference::Attempt(attempt) => return self.stop_task(self.task_of_live_attempt(attempt)?, stopped).await,
+                Reference::Attempt(attempt) => {
+                    return self
+                        .stop_task(self.task_of_live_attempt(attempt)?, stopped)
+                        .await;
+                }
                 Reference::Task(task) => return self.stop_task(task, stopped).await,
                 Reference::Firing(firing) => return self.stop_firing(firing).await,
                 other => return Err(resolve_id::unsupported_kind(&other, "stop")),
@@ -44,16 +55,31 @@ impl VerbHandler<'_> {
             let command = if ask.drain {
                 Command::DrainMission { mission: *mission }
             } else {
-                Command::StopMission { mission: *mission, reason: reason() }
+                Command::StopMission {
+                    mission: *mission,
+                    reason: reason(),
+                }
             };
             // One request, several commands: each has a key of its own.
-            let key = self.idempotency_key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
+            let key = self
+                .idempotency_key
+                .as_ref()
+                .and_then(|it| RequestKey::new(&format!("{it}/{mission}")).ok());
             let by = self.actor.clone();
-            let one = VerbHandler { shared: self.shared, principal: self.principal.clone(), actor: by, idempotency_key: key, precondition: None };
+            let one = VerbHandler {
+                shared: self.shared,
+                principal: self.principal.clone(),
+                actor: by,
+                idempotency_key: key,
+                precondition: None,
+            };
             revision = one.run(command).await?.0;
         }
         if !ask.drain {
-            self.wait_until_stopped(|_, mission| mission.is_some_and(|mission| missions.contains(&mission))).await?;
+            self.wait_until_stopped(|_, mission| {
+                mission.is_some_and(|mission| missions.contains(&mission))
+            })
+            .await?;
             self.end_commands_after_landings(&missions).await?;
         }
         encode_answer(revision, &missions)
@@ -74,7 +100,12 @@ impl VerbHandler<'_> {
     async fn stop_firing(&self, firing: FiringId) -> VerbResult {
         if !self.end_commands(CommandOwner::Firing(firing)).await? {
             let what = format!("no command runs for {firing}");
-            return Err(Problem::new(404, "no_such_firing", what, "see which ran: regatta hook log"));
+            return Err(Problem::new(
+                404,
+                "no_such_firing",
+                what,
+                "see which ran: regatta hook log",
+            ));
         }
         encode_answer(self.board().revision, &firing)
     }
@@ -92,7 +123,10 @@ impl VerbHandler<'_> {
     /// Ends the commands that run because a task of these missions landed.
     async fn end_commands_after_landings(&self, missions: &[MissionId]) -> Result<(), Problem> {
         for task in self.engine().tasks_with_landing_commands() {
-            let mission = self.read_history(move |history| history.task(task)).await?.and_then(|task| task.mission);
+            let mission = self
+                .read_history(move |history| history.task(task))
+                .await?
+                .and_then(|task| task.mission);
             if mission.is_some_and(|mission| missions.contains(&mission)) {
                 self.end_commands(CommandOwner::Landed(task)).await?;
             }
@@ -102,24 +136,43 @@ impl VerbHandler<'_> {
 
     /// Waits until the attempts and the trials that are being stopped have ended. Returns an error
     /// with those that have not ended in time.
-    async fn wait_until_stopped(&self, is_meant: impl Fn(TaskId, Option<MissionId>) -> bool) -> Result<(), Problem> {
+    async fn wait_until_stopped(
+        &self,
+        is_meant: impl Fn(TaskId, Option<MissionId>) -> bool,
+    ) -> Result<(), Problem> {
         let patience = self.engine().stop_grace() + STOP_TIMEOUT;
         let deadline = tokio::time::Instant::now() + patience;
         let mut bell = self.shared.event_fanout.watch_board();
         loop {
             bell.mark_unchanged();
             let board = self.board();
-            let attempts = board.attempts.values().filter(|attempt| attempt.stopping.is_some());
+            let attempts = board
+                .attempts
+                .values()
+                .filter(|attempt| attempt.stopping.is_some());
             let attempts = attempts.filter(|attempt| is_meant(attempt.task, attempt.mission));
             let is_stopped = |id: &LandingId| {
                 let landing = board.landings.get(id);
-                landing.is_some_and(|landing| landing.held.is_some() && is_meant(landing.task, landing.mission))
+                landing.is_some_and(|landing| {
+                    landing.held.is_some() && is_meant(landing.task, landing.mission)
+                })
             };
             // Also a trial of another landing, if a stopped landing is merged into it.
-            let trials = board.landings.values().filter(|landing| matches!(landing.state, LandingState::Trying { .. }));
+            let trials = board
+                .landings
+                .values()
+                .filter(|landing| matches!(landing.state, LandingState::Trying { .. }));
             let trials = trials.filter(|landing| landing.trial_landings().iter().any(is_stopped));
-            let trials = trials.map(|landing| format!("the checks of {} in the queue ({})", landing.task, landing.id));
-            let left: Vec<String> = attempts.map(|attempt| self.attempt_label(attempt)).chain(trials).collect();
+            let trials = trials.map(|landing| {
+                format!(
+                    "the checks of {} in the queue ({})",
+                    landing.task, landing.id
+                )
+            });
+            let left: Vec<String> = attempts
+                .map(|attempt| self.attempt_label(attempt))
+                .chain(trials)
+                .collect();
             if left.is_empty() {
                 return Ok(());
             }
@@ -134,28 +187,50 @@ impl VerbHandler<'_> {
     fn attempt_label(&self, attempt: &Attempt) -> String {
         let commands = self.engine().commands_of_attempt(attempt.id);
         let named = format!("{} on {}", attempt.label(), attempt.task);
-        if commands.is_empty() { named } else { format!("{named} ({})", commands.join(", ")) }
+        if commands.is_empty() {
+            named
+        } else {
+            format!("{named} ({})", commands.join(", "))
+        }
     }
 
     /// Stops the tasks of an agent. A team's session is stopped with its team.
     async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> VerbResult {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
-        let own = board.attempts.values().filter(|it| it.agent == *agent && it.session_of.is_none());
+        let own = board
+            .attempts
+            .values()
+            .filter(|it| it.agent == *agent && it.session_of.is_none());
         let tasks: Vec<TaskId> = own.map(|it| it.task).collect();
         if tasks.is_empty() {
             let what = format!("{agent} has no running task");
-            return Err(Problem::new(404, "no_such_attempt", what, "see what runs: regatta status"));
+            return Err(Problem::new(
+                404,
+                "no_such_attempt",
+                what,
+                "see what runs: regatta status",
+            ));
         }
         let mut revision = board.revision;
         for task in &tasks {
             // One request, several commands: each has a key of its own.
-            let key = self.idempotency_key.as_ref().and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
+            let key = self
+                .idempotency_key
+                .as_ref()
+                .and_then(|it| RequestKey::new(&format!("{it}/{task}")).ok());
             let by = self.actor.clone();
-            let one = VerbHandler { shared: self.shared, principal: self.principal.clone(), actor: by, idempotency_key: key, precondition: None };
+            let one = VerbHandler {
+                shared: self.shared,
+                principal: self.principal.clone(),
+                actor: by,
+                idempotency_key: key,
+                precondition: None,
+            };
             revision = one.run(stop(*task)).await?.0;
         }
-        self.wait_until_stopped(|task, _| tasks.contains(&task)).await?;
+        self.wait_until_stopped(|task, _| tasks.contains(&task))
+            .await?;
         encode_answer(revision, &tasks)
     }
 }

@@ -13,7 +13,10 @@ struct WaitingPoll<'a>(&'a ServerState);
 impl WaitingPoll<'_> {
     fn count(shared: &ServerState, wait_ms: u64) -> Option<WaitingPoll<'_>> {
         (wait_ms > 0).then(|| {
-            shared.metrics.waiting_polls.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            shared
+                .metrics
+                .waiting_polls
+                .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             WaitingPoll(shared)
         })
     }
@@ -21,7 +24,10 @@ impl WaitingPoll<'_> {
 
 impl Drop for WaitingPoll<'_> {
     fn drop(&mut self) {
-        self.0.metrics.waiting_polls.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        self.0
+            .metrics
+            .waiting_polls
+            .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
@@ -48,40 +54,82 @@ impl VerbHandler<'_> {
         };
         let (assign, how) = (ask.assign, ask.how);
         let command = match self.led_mission() {
-            Some(mission) => Command::AddChild { mission, task: add, assign, how },
-            None => Command::AddTask { task: add, assign, how },
+            Some(mission) => Command::AddChild {
+                mission,
+                task: add,
+                assign,
+                how,
+            },
+            None => Command::AddTask {
+                task: add,
+                assign,
+                how,
+            },
         };
         match self.run(command).await? {
-            (revision, CommandOutcome::Task(id)) => encode_answer(revision, &self.task_view(id).await?),
+            (revision, CommandOutcome::Task(id)) => {
+                encode_answer(revision, &self.task_view(id).await?)
+            }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
     pub(super) async fn task_list(&self, ask: input::TaskList) -> VerbResult {
         self.require_project(ask.project.as_ref())?;
-        let mission = ask.mission.as_deref().map(parse_id::<MissionId>).transpose()?;
+        let mission = ask
+            .mission
+            .as_deref()
+            .map(parse_id::<MissionId>)
+            .transpose()?;
         let all = ask.all || ask.status.iter().any(|it| it.is_terminal());
         let statuses = match (ask.status.is_empty(), all) {
             (false, _) => ask.status,
             (true, true) => vec![],
-            (true, false) => task::TaskStatus::ALL.into_iter().filter(|it| !it.is_terminal()).collect(),
+            (true, false) => task::TaskStatus::ALL
+                .into_iter()
+                .filter(|it| !it.is_terminal())
+                .collect(),
         };
-        let filter = TaskFilter { project: ask.project, mission, statuses, after: None, limit: ask.limit };
-        let tasks = self.read_history(move |history| history.tasks(&filter)).await?;
+        let filter = TaskFilter {
+            project: ask.project,
+            mission,
+            statuses,
+            after: None,
+            limit: ask.limit,
+        };
+        let tasks = self
+            .read_history(move |history| history.tasks(&filter))
+            .await?;
         let (board, _now) = (self.board(), self.engine().now());
-        let views: Vec<TaskView> =
-            tasks.iter().map(|it| self.task_view_with_liveness(&board, board.tasks.get(&it.id).map_or(it, |it| it))).collect();
+        let views: Vec<TaskView> = tasks
+            .iter()
+            .map(|it| {
+                self.task_view_with_liveness(&board, board.tasks.get(&it.id).map_or(it, |it| it))
+            })
+            .collect();
         encode_answer(board.revision, &views)
     }
 
     pub(super) async fn task_set(&self, ask: input::TaskSet) -> VerbResult {
-        let edit = task::EditTask { script: ask.script.map(|it| it.to_string()).or(ask.edit.script), ..ask.edit };
-        self.run_on_task(ask.task, Command::EditTask { task: ask.task, edit }).await
+        let edit = task::EditTask {
+            script: ask.script.map(|it| it.to_string()).or(ask.edit.script),
+            ..ask.edit
+        };
+        self.run_on_task(
+            ask.task,
+            Command::EditTask {
+                task: ask.task,
+                edit,
+            },
+        )
+        .await
     }
 
     pub(super) async fn task_explore(&self, task: TaskId) -> VerbResult {
         match self.run(Command::Explore { task }).await? {
-            (revision, CommandOutcome::Task(id)) => encode_answer(revision, &self.task_view(id).await?),
+            (revision, CommandOutcome::Task(id)) => {
+                encode_answer(revision, &self.task_view(id).await?)
+            }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
@@ -100,12 +148,19 @@ impl VerbHandler<'_> {
             by_hand: ask.by_hand,
         };
         let hub = &self.shared.event_fanout;
-        let mut waiting = WaitingPoller { changes: hub.watch_work(), engine: self.engine(), poll, deadline };
+        let mut waiting = WaitingPoller {
+            changes: hub.watch_work(),
+            engine: self.engine(),
+            poll,
+            deadline,
+        };
         let _counted = WaitingPoll::count(self.shared, ask.wait_ms);
         let mut leave = None;
         loop {
             waiting.changes.mark_unchanged();
-            let asked = self.run_as(by.clone(), Command::Poll(waiting.poll.clone())).await;
+            let asked = self
+                .run_as(by.clone(), Command::Poll(waiting.poll.clone()))
+                .await;
             leave.take().into_iter().for_each(PollPermit::mark_used);
             match asked? {
                 (revision, CommandOutcome::Polled(Some(grant))) => {
@@ -116,7 +171,11 @@ impl VerbHandler<'_> {
                         &GrantedAttempt {
                             attempt: grant.attempt,
                             token: grant.token,
-                            bearer: self.shared.tokens.minter().attempt_token(grant.attempt, grant.token),
+                            bearer: self
+                                .shared
+                                .tokens
+                                .minter()
+                                .attempt_token(grant.attempt, grant.token),
                             task,
                             workspace,
                         },
@@ -132,7 +191,12 @@ impl VerbHandler<'_> {
 
     /// Returns the workspace of an attempt, and creates it if that has not happened yet.
     pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
-        if self.board().attempts.get(&id).is_some_and(|it| it.no_workspace) {
+        if self
+            .board()
+            .attempts
+            .get(&id)
+            .is_some_and(|it| it.no_workspace)
+        {
             return None;
         }
         let engine = self.engine().clone();
@@ -158,12 +222,21 @@ impl VerbHandler<'_> {
         let project = self.resolve_project(ask.project.clone())?;
         self.require_startable_agent(&ask.agents).await?;
         let board = self.board();
-        let planned = ask.tasks.iter().map(|it| (&*it.task.subject, it.task.assign.as_ref(), it.task.script.is_some()));
+        let planned = ask.tasks.iter().map(|it| {
+            (
+                &*it.task.subject,
+                it.task.assign.as_ref(),
+                it.task.script.is_some(),
+            )
+        });
         self.require_scripts(&ask.agents, planned)?;
         // Tasks on the board may be of many kinds, so one that an agent can do is enough.
         let adopted = || ask.adopt.iter().filter_map(|id| board.tasks.get(id));
         if ask.tasks.is_empty() && adopted().all(|it| it.script.is_none()) {
-            self.require_scripts(&ask.agents, adopted().map(|it| (&*it.subject, it.assignee.as_ref(), false)))?;
+            self.require_scripts(
+                &ask.agents,
+                adopted().map(|it| (&*it.subject, it.assignee.as_ref(), false)),
+            )?;
         }
         let serial = self.serial_packages(&project, &ask).await?;
         let tasks = ask
@@ -204,8 +277,17 @@ impl VerbHandler<'_> {
             serial,
             budget: ask.budget,
         };
-        match self.run(Command::StartMission { mission, tasks, adopt: ask.adopt }).await? {
-            (revision, CommandOutcome::Mission { mission, tasks }) => Ok((revision, mission, tasks)),
+        match self
+            .run(Command::StartMission {
+                mission,
+                tasks,
+                adopt: ask.adopt,
+            })
+            .await?
+        {
+            (revision, CommandOutcome::Mission { mission, tasks }) => {
+                Ok((revision, mission, tasks))
+            }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
@@ -217,30 +299,59 @@ impl VerbHandler<'_> {
         ask: &input::MissionStart,
     ) -> Result<Vec<PathPattern>, Problem> {
         let board = self.board();
-        let Some(project) = board.projects.get(name) else { return Ok(vec![]) };
-        let adopted = ask.adopt.iter().filter_map(|it| board.tasks.get(it)).flat_map(|it| &it.files);
-        let files: Vec<PathPattern> = ask.tasks.iter().flat_map(|it| &it.task.files).chain(adopted).cloned().collect();
-        let (git, repo) = (self.engine().git().clone(), ProjectRepo::from_project(project));
+        let Some(project) = board.projects.get(name) else {
+            return Ok(vec![]);
+        };
+        let adopted = ask
+            .adopt
+            .iter()
+            .filter_map(|it| board.tasks.get(it))
+            .flat_map(|it| &it.files);
+        let files: Vec<PathPattern> = ask
+            .tasks
+            .iter()
+            .flat_map(|it| &it.task.files)
+            .chain(adopted)
+            .cloned()
+            .collect();
+        let (git, repo) = (
+            self.engine().git().clone(),
+            ProjectRepo::from_project(project),
+        );
         let set = project.settings.run.serial_packages.clone();
         let found = run_blocking(move || {
             let paths = git.paths_at_tip(&repo).map_err(problem_from_git)?;
             manifest::serial_packages(paths.iter().map(String::as_str), &set).map_err(|it| {
-                Problem::new(422, "invalid", it.to_string(), "fix serial_packages under [run] in regatta.toml")
+                Problem::new(
+                    422,
+                    "invalid",
+                    it.to_string(),
+                    "fix serial_packages under [run] in regatta.toml",
+                )
             })
         });
-        Ok(found.await??.into_iter().filter(|it| files.iter().any(|has| has.overlaps(it))).collect())
+        Ok(found
+            .await??
+            .into_iter()
+            .filter(|it| files.iter().any(|has| has.overlaps(it)))
+            .collect())
     }
 
     pub(super) async fn mission_show(&self, id: &str) -> VerbResult {
         let id: MissionId = parse_id(id)?;
         let found = self
             .read_history(move |history| {
-                let filter = TaskFilter { mission: Some(id), ..TaskFilter::default() };
+                let filter = TaskFilter {
+                    mission: Some(id),
+                    ..TaskFilter::default()
+                };
                 Ok((history.mission(id)?, history.tasks(&filter)?))
             })
             .await?;
         let (Some((stored, _)), tasks) = found else {
-            return Err(Problem::from(&regatta_core::refusal::Refusal::NoSuchMission { mission: id }));
+            return Err(Problem::from(
+                &regatta_core::refusal::Refusal::NoSuchMission { mission: id },
+            ));
         };
         let (board, _now) = (self.board(), self.engine().now());
         let outlook = schedule::outlook(&board, id);
@@ -251,16 +362,34 @@ impl VerbHandler<'_> {
             outlook,
             settled: !running || outlook.is_settled(),
             // A task that ended after the history was read is shown as the history had it.
-            tasks: tasks.iter().map(|it| self.task_view_with_liveness(&board, board.tasks.get(&it.id).map_or(it, |it| it))).collect(),
+            tasks: tasks
+                .iter()
+                .map(|it| {
+                    self.task_view_with_liveness(
+                        &board,
+                        board.tasks.get(&it.id).map_or(it, |it| it),
+                    )
+                })
+                .collect(),
         };
         encode_answer(board.revision, &view)
     }
 
     /// Returns a task's history so far, from the event log.
-    async fn task_timeline(&self, id: TaskId) -> Result<regatta_core::task_timeline::TaskTimeline, Problem> {
+    async fn task_timeline(
+        &self,
+        id: TaskId,
+    ) -> Result<regatta_core::task_timeline::TaskTimeline, Problem> {
         let (shared, until) = (self.shared.clone(), self.board().revision);
-        let told = run_blocking(move || shared.timeline_reader.timeline(&**shared.engine.history(), id, until)).await?;
-        Ok(told.map_err(|it| problem_from_failure(CommandFailure::Store(it)))?.with_totals_until(self.engine().now().unix_ms))
+        let told = run_blocking(move || {
+            shared
+                .timeline_reader
+                .timeline(&**shared.engine.history(), id, until)
+        })
+        .await?;
+        Ok(told
+            .map_err(|it| problem_from_failure(CommandFailure::Store(it)))?
+            .with_totals_until(self.engine().now().unix_ms))
     }
 
     pub(super) async fn why(&self, id: &str) -> VerbResult {
@@ -268,14 +397,22 @@ impl VerbHandler<'_> {
         if let Reference::Agent(name) = &found {
             let board = self.board();
             let agent = agent::find(&board, name).map_err(|refusal| Problem::from(&refusal))?;
-            return encode_answer(board.revision, &AgentWhyView::new(&board, agent, self.engine().now()));
+            return encode_answer(
+                board.revision,
+                &AgentWhyView::new(&board, agent, self.engine().now()),
+            );
         }
         let about = self.task_of_reference(&found, "why").await?;
-        let mut task = self.task_view(about).await?.with_gates(&self.board(), self.engine().now());
+        let mut task = self
+            .task_view(about)
+            .await?
+            .with_gates(&self.board(), self.engine().now());
         task.life = Some(self.task_timeline(task.task.id).await?);
         let clear = WhyView::passed_conditions(&self.board(), &task, self.engine().now());
         let id = task.task.id;
-        let attempts = self.read_history(move |history| history.attempts_of(id)).await?;
+        let attempts = self
+            .read_history(move |history| history.attempts_of(id))
+            .await?;
         let past = attempts
             .iter()
             .map(|it| {
@@ -286,34 +423,64 @@ impl VerbHandler<'_> {
                     Some(end) => format!("{} ended: {}", it.label(), end.detail),
                     None => format!("{} is running", it.label()),
                 };
-                let failed_check =
-                    it.end.as_ref().is_some_and(|end| end.cause == regatta_core::attempt::AttemptCause::Invalid);
-                TaskHistoryView { attempt: it.id, wall: it.started_unix_ms, text, failed_check }
+                let failed_check = it
+                    .end
+                    .as_ref()
+                    .is_some_and(|end| end.cause == regatta_core::attempt::AttemptCause::Invalid);
+                TaskHistoryView {
+                    attempt: it.id,
+                    wall: it.started_unix_ms,
+                    text,
+                    failed_check,
+                }
             })
             .collect();
         let commands = match task.task.attempt {
             Some(attempt) => self.engine().commands_of_attempt(attempt),
             None => self.engine().trial_commands_of_task(task.task.id),
         };
-        encode_answer(self.board().revision, &WhyView { task, past, clear, commands })
+        encode_answer(
+            self.board().revision,
+            &WhyView {
+                task,
+                past,
+                clear,
+                commands,
+            },
+        )
     }
 
     /// Returns the path of a task's unfinished work on this machine, if there is any.
     fn unfinished_workspace(&self, task: &task::Task) -> Option<String> {
         let board = self.board();
-        let live = task.attempt.and_then(|it| board.attempts.get(&it)).map(|it| it.workspace());
+        let live = task
+            .attempt
+            .and_then(|it| board.attempts.get(&it))
+            .map(|it| it.workspace());
         let of = live.or_else(|| task.resume.as_ref().map(|it| it.workspace))?;
-        let path = self.engine().git().workspace_path(&ProjectRepo::from_project(board.projects.get(&task.project)?), of);
+        let path = self.engine().git().workspace_path(
+            &ProjectRepo::from_project(board.projects.get(&task.project)?),
+            of,
+        );
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
     /// Returns the commit that now stands for a task's landed commit, if it is another one. Only a
     /// rebase onto a remote's trunk causes that, so only projects that push are checked.
-    async fn rebased_commit(&self, task: &task::Task) -> Result<Option<regatta_core::ids::CommitId>, Problem> {
+    async fn rebased_commit(
+        &self,
+        task: &task::Task,
+    ) -> Result<Option<regatta_core::ids::CommitId>, Problem> {
         let project = self.board().projects.get(&task.project).cloned();
         let pushes = project.filter(|it| it.settings.landing.push.is_some());
-        let (Some(project), Some(landed)) = (pushes, task.landed.clone()) else { return Ok(None) };
-        let (git, repo, commit) = (self.engine().git().clone(), ProjectRepo::from_project(&project), landed.clone());
+        let (Some(project), Some(landed)) = (pushes, task.landed.clone()) else {
+            return Ok(None);
+        };
+        let (git, repo, commit) = (
+            self.engine().git().clone(),
+            ProjectRepo::from_project(&project),
+            landed.clone(),
+        );
         let found = run_blocking(move || git.current_commit_of(&repo, &commit)).await?;
         // An unreachable repository does not prevent the task from being shown.
         Ok(found.ok().flatten().filter(|it| *it != landed))
@@ -323,12 +490,18 @@ impl VerbHandler<'_> {
         let board = self.board();
         match self.resolve_reference(id, &resolve_id::SHOW)? {
             Reference::Agent(name) => {
-                let agent = agent::find(&board, &name).map_err(|refusal| Problem::from(&refusal))?;
+                let agent =
+                    agent::find(&board, &name).map_err(|refusal| Problem::from(&refusal))?;
                 encode_answer(board.revision, &self.agent_view(&board, agent).await?)
             }
             Reference::Attempt(attempt) => {
-                let found = self.read_history(move |history| history.attempt(attempt)).await?;
-                encode_answer(board.revision, &without_token(&found.ok_or_else(|| resolve_id::no_such_attempt(attempt))?))
+                let found = self
+                    .read_history(move |history| history.attempt(attempt))
+                    .await?;
+                encode_answer(
+                    board.revision,
+                    &without_token(&found.ok_or_else(|| resolve_id::no_such_attempt(attempt))?),
+                )
             }
             Reference::Mission(mission) => self.mission_show(&mission.to_string()).await,
             Reference::Approval(id) => match self.find_approval(id).await? {
@@ -336,9 +509,16 @@ impl VerbHandler<'_> {
                 None => Err(resolve_id::no_such_request(id)),
             },
             Reference::Task(task) => {
-                let mut view = self.task_view(task).await?.with_gates(&board, self.engine().now());
-                view.attempts =
-                    self.read_history(move |history| history.attempts_of(task)).await?.iter().map(without_token).collect();
+                let mut view = self
+                    .task_view(task)
+                    .await?
+                    .with_gates(&board, self.engine().now());
+                view.attempts = self
+                    .read_history(move |history| history.attempts_of(task))
+                    .await?
+                    .iter()
+                    .map(without_token)
+                    .collect();
                 view.workspace = self.unfinished_workspace(&view.task);
                 view.now_as = self.rebased_commit(&view.task).await?;
                 view.life = Some(self.task_timeline(task).await?);

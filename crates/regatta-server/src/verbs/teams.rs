@@ -6,7 +6,7 @@ use regatta_api::team::{self as wire, TeamView};
 use regatta_core::ids::TeamName;
 use regatta_core::launch::{self, LaunchPhase};
 use regatta_core::refusal::Refusal;
-use regatta_core::team::{TeamCommand, TeamBackup, Team};
+use regatta_core::team::{Team, TeamBackup, TeamCommand};
 
 use super::*;
 
@@ -25,7 +25,11 @@ impl VerbHandler<'_> {
     }
 
     pub(super) async fn team_edit(&self, ask: wire::TeamEdit) -> VerbResult {
-        self.run_team_command(TeamCommand::Edit { team: ask.team.clone(), edit: ask.edit }).await?;
+        self.run_team_command(TeamCommand::Edit {
+            team: ask.team.clone(),
+            edit: ask.edit,
+        })
+        .await?;
         self.team_show(&ask.team).await
     }
 
@@ -37,7 +41,10 @@ impl VerbHandler<'_> {
 
     pub(super) fn team_list(&self, ask: &wire::TeamFilter) -> VerbResult {
         let board = self.board();
-        let shown = board.teams.values().filter(|it| ask.deleted || it.deleted_unix_ms.is_none());
+        let shown = board
+            .teams
+            .values()
+            .filter(|it| ask.deleted || it.deleted_unix_ms.is_none());
         let mut all: Vec<_> = shown.map(|it| launch::summary(&board, it)).collect();
         natural_sort::sort(&mut all, |it| it.team.as_str());
         encode_answer(board.revision, &all)
@@ -47,53 +54,94 @@ impl VerbHandler<'_> {
         let board = self.board();
         let team = require_team(&board, name)?;
         let (of, last) = (name.clone(), team.launch);
-        let past = self.read_history(move |history| history.launches(&of, MAX_PAST_LAUNCHES + 1)).await?;
-        let history = past.into_iter().filter(|it| Some(it.id) != last).take(MAX_PAST_LAUNCHES).collect();
-        encode_answer(board.revision, &TeamView { history, ..self.team_view(&board, &team) })
+        let past = self
+            .read_history(move |history| history.launches(&of, MAX_PAST_LAUNCHES + 1))
+            .await?;
+        let history = past
+            .into_iter()
+            .filter(|it| Some(it.id) != last)
+            .take(MAX_PAST_LAUNCHES)
+            .collect();
+        encode_answer(
+            board.revision,
+            &TeamView {
+                history,
+                ..self.team_view(&board, &team)
+            },
+        )
     }
 
     fn team_view(&self, board: &Board, team: &Team) -> TeamView {
         let (engine, now) = (self.engine(), self.engine().now().unix_ms);
-        TeamView::new(board, team, |id| engine.agents().last_record_unix_ms(id).map(|it| now.saturating_sub(it)))
+        TeamView::new(board, team, |id| {
+            engine
+                .agents()
+                .last_record_unix_ms(id)
+                .map(|it| now.saturating_sub(it))
+        })
     }
 
     pub(super) fn team_explain(&self, name: &TeamName) -> VerbResult {
         let board = self.board();
-        encode_answer(board.revision, &launch::explain(&board, &*require_team(&board, name)?))
+        encode_answer(
+            board.revision,
+            &launch::explain(&board, &*require_team(&board, name)?),
+        )
     }
 
     pub(super) fn team_backup(&self, name: &TeamName) -> VerbResult {
         let board = self.board();
         let team = require_team(&board, name)?;
         let launch = launch::latest_launch(&board, &team).map(|it| launch::TeamLaunch::clone(it));
-        encode_answer(board.revision, &TeamBackup { team: Team::clone(&team), launch, extra: Default::default() })
+        encode_answer(
+            board.revision,
+            &TeamBackup {
+                team: Team::clone(&team),
+                launch,
+                extra: Default::default(),
+            },
+        )
     }
 
     pub(super) async fn team_restore(&self, ask: wire::RestoreTeam) -> VerbResult {
         let name = ask.backup.team.name.clone();
-        self.run_team_command(TeamCommand::Restore { backup: ask.backup }).await?;
+        self.run_team_command(TeamCommand::Restore { backup: ask.backup })
+            .await?;
         self.team_show(&name).await
     }
 
     pub(super) async fn team_launch(&self, ask: wire::StartTeam) -> VerbResult {
-        self.run_team_command(TeamCommand::Launch { team: ask.team.clone(), left_out: ask.left_out }).await?;
+        self.run_team_command(TeamCommand::Launch {
+            team: ask.team.clone(),
+            left_out: ask.left_out,
+        })
+        .await?;
         self.wait_for_launch(&ask.team, ask.wait_ms).await
     }
 
     pub(super) async fn team_relaunch(&self, ask: wire::RelaunchTeam) -> VerbResult {
-        self.run_team_command(TeamCommand::Relaunch { team: ask.team.clone() }).await?;
+        self.run_team_command(TeamCommand::Relaunch {
+            team: ask.team.clone(),
+        })
+        .await?;
         self.wait_for_launch(&ask.team, ask.wait_ms).await
     }
 
     pub(super) async fn team_retry(&self, ask: wire::RetryTeam) -> VerbResult {
-        self.run_team_command(TeamCommand::Retry { team: ask.team.clone(), member: ask.member }).await?;
+        self.run_team_command(TeamCommand::Retry {
+            team: ask.team.clone(),
+            member: ask.member,
+        })
+        .await?;
         self.wait_for_launch(&ask.team, ask.wait_ms).await
     }
 
     /// Waits for the outcome of every lane of the last launch, and answers with the team.
     async fn wait_for_launch(&self, name: &TeamName, wait_ms: u64) -> VerbResult {
         let settled = |board: &Board, team: &Team| {
-            !team.relaunch_after_stop && launch::latest_launch(board, team).is_none_or(|it| it.phase() != LaunchPhase::Active)
+            !team.relaunch_after_stop
+                && launch::latest_launch(board, team)
+                    .is_none_or(|it| it.phase() != LaunchPhase::Active)
         };
         self.wait_for_team(name, wait_ms, settled).await?;
         self.team_show(name).await
@@ -102,19 +150,36 @@ impl VerbHandler<'_> {
     /// Stops a team and waits. If a member is still running in the end, the call fails and names it
     /// (P10).
     pub(super) async fn team_stop(&self, ask: wire::StopTeam) -> VerbResult {
-        let reason = if ask.reason.trim().is_empty() { format!("stopped by {}", self.actor) } else { ask.reason };
-        self.run_team_command(TeamCommand::Stop { team: ask.team.clone(), reason }).await?;
+        let reason = if ask.reason.trim().is_empty() {
+            format!("stopped by {}", self.actor)
+        } else {
+            ask.reason
+        };
+        self.run_team_command(TeamCommand::Stop {
+            team: ask.team.clone(),
+            reason,
+        })
+        .await?;
         let down = |board: &Board, team: &Team| !launch::is_up(board, team);
         if !self.wait_for_team(&ask.team, ask.wait_ms, down).await? && ask.wait_ms > 0 {
             let board = self.board();
             let team = require_team(&board, &ask.team)?;
-            let names: BTreeSet<&str> = launch::live_attempts(&board, &team).map(|attempt| attempt.agent.as_str()).collect();
+            let names: BTreeSet<&str> = launch::live_attempts(&board, &team)
+                .map(|attempt| attempt.agent.as_str())
+                .collect();
             let names: Vec<&str> = names.into_iter().collect();
             return Err(Problem::new(
                 500,
                 "still_running",
-                format!("team {} has not stopped: {} still running", ask.team, names.join(", ")),
-                format!("the team is still being stopped; see its state: regatta team show {}", ask.team),
+                format!(
+                    "team {} has not stopped: {} still running",
+                    ask.team,
+                    names.join(", ")
+                ),
+                format!(
+                    "the team is still being stopped; see its state: regatta team show {}",
+                    ask.team
+                ),
             ));
         }
         self.team_show(&ask.team).await
@@ -144,5 +209,9 @@ impl VerbHandler<'_> {
 }
 
 fn require_team(board: &Board, name: &TeamName) -> Result<Arc<Team>, Problem> {
-    board.teams.get(name).cloned().ok_or_else(|| Problem::from(&Refusal::NoSuchTeam { team: name.clone() }))
+    board
+        .teams
+        .get(name)
+        .cloned()
+        .ok_or_else(|| Problem::from(&Refusal::NoSuchTeam { team: name.clone() }))
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use subtle::ConstantTimeEq;
 
 use crate::listen::ConnectionOrigin;
-use crate::tokens::browser_session::{SESSION_LIFETIME_MS, BrowserSession};
+use crate::tokens::browser_session::{BrowserSession, SESSION_LIFETIME_MS};
 use crate::tokens::{self, Principal};
 use crate::{ProblemResponse, ServerState};
 
@@ -41,15 +41,27 @@ pub(crate) struct SignInCodes {
 
 impl SignInCodes {
     /// Creates a code. It is short enough to be typed, and nobody can guess 80 bits in ten minutes.
-    pub(crate) fn create(&self, visitor: Principal, person: String, now: Instant) -> std::io::Result<String> {
-        let text: String =
-            tokens::random_bytes()?[..16].iter().map(|it| char::from(CODE_ALPHABET[usize::from(*it) % CODE_ALPHABET.len()])).collect();
+    pub(crate) fn create(
+        &self,
+        visitor: Principal,
+        person: String,
+        now: Instant,
+    ) -> std::io::Result<String> {
+        let text: String = tokens::random_bytes()?[..16]
+            .iter()
+            .map(|it| char::from(CODE_ALPHABET[usize::from(*it) % CODE_ALPHABET.len()]))
+            .collect();
         let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
         given.retain(|it| it.expires_at > now);
         if given.len() == MAX_UNUSED_CODES {
             given.remove(0);
         }
-        given.push(SignInCode { text: text.clone(), principal: visitor, person, expires_at: now + CODE_LIFETIME });
+        given.push(SignInCode {
+            text: text.clone(),
+            principal: visitor,
+            person,
+            expires_at: now + CODE_LIFETIME,
+        });
         Ok(text)
     }
 
@@ -57,7 +69,9 @@ impl SignInCodes {
     fn redeem(&self, text: &str, now: Instant) -> Option<(Principal, String)> {
         let mut given = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
         given.retain(|it| it.expires_at > now);
-        let at = given.iter().position(|it| bool::from(it.text.as_bytes().ct_eq(text.as_bytes())))?;
+        let at = given
+            .iter()
+            .position(|it| bool::from(it.text.as_bytes().ct_eq(text.as_bytes())))?;
         let code = given.remove(at);
         Some((code.principal, code.person))
     }
@@ -69,11 +83,20 @@ struct SignInInput {
 }
 
 /// Handles `POST /enter {"code": …}`: sets a cookie, and returns the key that belongs to it.
-pub(crate) async fn sign_in(State(shared): State<Arc<ServerState>>, request: Request) -> Result<Response, ProblemResponse> {
-    let origin = request.extensions().get::<ConnectionOrigin>().copied().ok_or_else(tokens::no_token)?;
+pub(crate) async fn sign_in(
+    State(shared): State<Arc<ServerState>>,
+    request: Request,
+) -> Result<Response, ProblemResponse> {
+    let origin = request
+        .extensions()
+        .get::<ConnectionOrigin>()
+        .copied()
+        .ok_or_else(tokens::no_token)?;
     let secure = is_secure(origin, request.headers());
     // The router has already limited the body.
-    let body = axum::body::to_bytes(request.into_body(), 4_096).await.unwrap_or_default();
+    let body = axum::body::to_bytes(request.into_body(), 4_096)
+        .await
+        .unwrap_or_default();
     let shown: Option<SignInInput> = serde_json::from_slice(&body).ok();
     let found = shown.and_then(|it| shared.sign_in_codes.redeem(it.code.trim(), Instant::now()));
     let Some((visitor, person)) = found else {
@@ -86,7 +109,9 @@ pub(crate) async fn sign_in(State(shared): State<Arc<ServerState>>, request: Req
         )
         .into());
     };
-    let pass = shared.tokens.create_session(&visitor, &person, shared.engine.now().unix_ms);
+    let pass = shared
+        .tokens
+        .create_session(&visitor, &person, shared.engine.now().unix_ms);
     let BrowserSession { cookie, key } = pass.ok_or_else(tokens::no_token)?;
     crate::verbs::audit_other_write(&shared, &visitor, origin, ("enter", "a browser"));
     let text = format!(
@@ -95,17 +120,29 @@ pub(crate) async fn sign_in(State(shared): State<Arc<ServerState>>, request: Req
         SESSION_LIFETIME_MS / 1000,
         if secure { "; Secure" } else { "" }
     );
-    let mut response = axum::Json(serde_json::json!({ "key": key, "scope": visitor.scope() })).into_response();
+    let mut response =
+        axum::Json(serde_json::json!({ "key": key, "scope": visitor.scope() })).into_response();
     let cookie = HeaderValue::from_str(&text).map_err(|_| tokens::no_token())?;
     response.headers_mut().insert(header::SET_COOKIE, cookie);
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
 }
 
 /// Returns whether the browser uses TLS, to us or to a proxy in front of us.
 fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
-    let said = headers.get(header::ORIGIN).and_then(|it| it.to_str().ok()).unwrap_or_default();
-    matches!(origin, ConnectionOrigin::Address { is_secure: true, .. }) || said.starts_with("https://")
+    let said = headers
+        .get(header::ORIGIN)
+        .and_then(|it| it.to_str().ok())
+        .unwrap_or_default();
+    matches!(
+        origin,
+        ConnectionOrigin::Address {
+            is_secure: true,
+            ..
+        }
+    ) || said.starts_with("https://")
 }
 
 /// Returns the name of the cookie. Cookies ignore ports, and each daemon on a machine needs its
@@ -118,11 +155,20 @@ fn cookie_name(origin: ConnectionOrigin) -> String {
 }
 
 /// Returns the two halves of a session in a request.
-pub(crate) fn session_in_request(origin: ConnectionOrigin, headers: &HeaderMap) -> Option<(String, String)> {
+pub(crate) fn session_in_request(
+    origin: ConnectionOrigin,
+    headers: &HeaderMap,
+) -> Option<(String, String)> {
     let key = headers.get("x-regatta-page")?.to_str().ok()?;
     let name = cookie_name(origin);
-    let all = headers.get_all(header::COOKIE).iter().filter_map(|it| it.to_str().ok()).flat_map(|it| it.split(';'));
-    let mut own = all.filter_map(|it| it.trim().split_once('=')).filter(|it| it.0 == name);
+    let all = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|it| it.to_str().ok())
+        .flat_map(|it| it.split(';'));
+    let mut own = all
+        .filter_map(|it| it.trim().split_once('='))
+        .filter(|it| it.0 == name);
     own.next().map(|it| (it.1.to_owned(), key.to_owned()))
 }
 
@@ -138,14 +184,21 @@ mod tests {
         assert_ne!(one, two);
         assert_eq!(codes.redeem("", now), None);
         assert_eq!(codes.redeem(&one[..15], now), None);
-        assert_eq!(codes.redeem(&one, now), Some((Principal::Owner, "ann".into())));
+        assert_eq!(
+            codes.redeem(&one, now),
+            Some((Principal::Owner, "ann".into()))
+        );
         assert_eq!(codes.redeem(&one, now), None);
         assert_eq!(codes.redeem(&two, now + CODE_LIFETIME), None);
         let first = codes.create(Principal::Owner, "x".into(), now).unwrap();
         for _ in 0..MAX_UNUSED_CODES {
             codes.create(Principal::Owner, "x".into(), now).unwrap();
         }
-        assert_eq!(codes.redeem(&first, now), None, "the oldest of too many codes is dropped");
+        assert_eq!(
+            codes.redeem(&first, now),
+            None,
+            "the oldest of too many codes is dropped"
+        );
     }
 
     #[test]
@@ -156,10 +209,20 @@ mod tests {
             is_secure: false,
         };
         let mut headers = HeaderMap::new();
-        headers.insert(header::COOKIE, "a=b; regatta-77=one; regatta-78=two".parse().unwrap());
-        assert_eq!(session_in_request(at(77), &headers), None, "the cookie alone is not enough");
+        headers.insert(
+            header::COOKIE,
+            "a=b; regatta-77=one; regatta-78=two".parse().unwrap(),
+        );
+        assert_eq!(
+            session_in_request(at(77), &headers),
+            None,
+            "the cookie alone is not enough"
+        );
         headers.insert("x-regatta-page", "key".parse().unwrap());
-        assert_eq!(session_in_request(at(78), &headers), Some(("two".into(), "key".into())));
+        assert_eq!(
+            session_in_request(at(78), &headers),
+            Some(("two".into(), "key".into()))
+        );
         assert_eq!(session_in_request(at(79), &headers), None);
     }
 }

@@ -3,8 +3,8 @@
 use std::fs;
 
 use regatta_core::command::{Actor, Command};
-use regatta_core::limits::MachineLimits;
 use regatta_core::ids::Now;
+use regatta_core::limits::MachineLimits;
 use regatta_engine::ports::store::Store;
 use regatta_store::{DeferralLimits, SqliteStore, restore};
 use regatta_testkit::store_suite::history_fixture::{HistoryBuilder, all_steps};
@@ -17,8 +17,20 @@ const RESTORE_REVISION_GAP: u64 = 1 << 32;
 fn commit_one_more(store: &mut dyn Store, max_attempts: u32) -> u64 {
     let mut teller = HistoryBuilder::default();
     teller.board = store.load().unwrap().board;
-    teller.now = Now { fleet_ms: teller.board.fleet_ms, unix_ms: 1 };
-    teller.run(&Actor::Regatta, None, Command::SetLimits { limits: MachineLimits { max_attempts, ..MachineLimits::default() } });
+    teller.now = Now {
+        fleet_ms: teller.board.fleet_ms,
+        unix_ms: 1,
+    };
+    teller.run(
+        &Actor::Regatta,
+        None,
+        Command::SetLimits {
+            limits: MachineLimits {
+                max_attempts,
+                ..MachineLimits::default()
+            },
+        },
+    );
     store.commit(&teller.steps[0].batch).unwrap();
     teller.steps[0].batch.events[0].revision
 }
@@ -44,9 +56,18 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
         let mut store = place.store();
         let found = store.load().unwrap();
         let expected = before.last().unwrap();
-        assert!(found.board.revision >= highest + RESTORE_REVISION_GAP, "{} after {highest}", found.board.revision);
         assert!(
-            found.board.fleet_ms >= if nth == 1 { steps.last().unwrap().board.fleet_ms } else { expected.board.fleet_ms },
+            found.board.revision >= highest + RESTORE_REVISION_GAP,
+            "{} after {highest}",
+            found.board.revision
+        );
+        assert!(
+            found.board.fleet_ms
+                >= if nth == 1 {
+                    steps.last().unwrap().board.fleet_ms
+                } else {
+                    expected.board.fleet_ms
+                },
             "the clock went back"
         );
         let mut board = found.board.clone();
@@ -57,10 +78,21 @@ fn d7_l2_a_restored_store_equals_the_backup_and_never_repeats_a_number() {
         assert_eq!(highest, found.board.revision + 1);
         store.check().unwrap();
         let events = store.history().events(expected.board.revision, 10).unwrap();
-        assert_eq!(events.iter().map(|it| it.revision).collect::<Vec<_>>(), [highest]);
-        assert!(place.file_path(&format!("backups/replaced-{nth}.db")).exists());
+        assert_eq!(
+            events.iter().map(|it| it.revision).collect::<Vec<_>>(),
+            [highest]
+        );
+        assert!(
+            place
+                .file_path(&format!("backups/replaced-{nth}.db"))
+                .exists()
+        );
     }
-    assert_eq!(fs::read(&backup).unwrap(), copied, "the restore changed the backup");
+    assert_eq!(
+        fs::read(&backup).unwrap(),
+        copied,
+        "the restore changed the backup"
+    );
     // The first replaced store is complete.
     let mut first = SqliteStore::open(&place.file_path("backups/replaced-1.db")).unwrap();
     assert!(first.load().unwrap().board == steps.last().unwrap().board);
@@ -78,7 +110,10 @@ fn d3_a_gap_that_no_restore_made_is_found() {
     commit_one_more(&mut store, 12);
     store.check().unwrap();
     drop(store);
-    place.raw_connection().execute_batch("DELETE FROM events WHERE revision = (SELECT max(revision) FROM events) - 1").unwrap();
+    place
+        .raw_connection()
+        .execute_batch("DELETE FROM events WHERE revision = (SELECT max(revision) FROM events) - 1")
+        .unwrap();
     assert_eq!(place.store().check().unwrap_err().code, "corrupt");
 }
 
@@ -97,12 +132,20 @@ fn l2_replacing_a_damaged_store_keeps_it_and_repeats_no_number() {
             fs::read(place.file_path(&format!("backups/replaced-{nth}.db"))).unwrap(),
             format!("damage {nth}").as_bytes()
         );
-        assert_eq!(fs::read(place.file_path(&format!("backups/replaced-{nth}.db-wal"))).unwrap(), b"its log");
+        assert_eq!(
+            fs::read(place.file_path(&format!("backups/replaced-{nth}.db-wal"))).unwrap(),
+            b"its log"
+        );
         let mut store = place.store();
         store.check().unwrap();
         revisions.push(commit_one_more(&mut store, 11));
     }
-    assert!(revisions.windows(2).all(|it| it[0] + RESTORE_REVISION_GAP <= it[1]), "{revisions:?}");
+    assert!(
+        revisions
+            .windows(2)
+            .all(|it| it[0] + RESTORE_REVISION_GAP <= it[1]),
+        "{revisions:?}"
+    );
 }
 
 #[test]
@@ -112,15 +155,25 @@ fn damaged_backup_is_refused_and_changes_nothing() {
     let before = fs::read(place.path()).unwrap();
     let sound = place.file_path("copy.db");
     place.store().backup(&sound).unwrap();
-    let (torn, empty, newer, gap) =
-        (place.file_path("torn.db"), place.file_path("empty.db"), place.file_path("newer.db"), place.file_path("gap.db"));
+    let (torn, empty, newer, gap) = (
+        place.file_path("torn.db"),
+        place.file_path("empty.db"),
+        place.file_path("newer.db"),
+        place.file_path("gap.db"),
+    );
     let bytes = fs::read(&sound).unwrap();
     fs::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
     fs::write(&empty, "").unwrap();
     fs::copy(&sound, &newer).unwrap();
-    rusqlite::Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    rusqlite::Connection::open(&newer)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
     fs::copy(&sound, &gap).unwrap();
-    rusqlite::Connection::open(&gap).unwrap().execute_batch("DELETE FROM events WHERE revision = 3").unwrap();
+    rusqlite::Connection::open(&gap)
+        .unwrap()
+        .execute_batch("DELETE FROM events WHERE revision = 3")
+        .unwrap();
     for (from, code) in [
         (torn, "corrupt"),
         (empty, "corrupt"),
@@ -132,7 +185,10 @@ fn damaged_backup_is_refused_and_changes_nothing() {
         assert_eq!(why.code, code, "{why:?}");
         assert!(why.message.contains(&*from.to_string_lossy()), "{why:?}");
         assert_eq!(fs::read(place.path()).unwrap(), before);
-        assert!(!place.file_path("backups").exists() && !place.file_path("regatta.db.restoring").exists());
+        assert!(
+            !place.file_path("backups").exists()
+                && !place.file_path("regatta.db.restoring").exists()
+        );
     }
 }
 
@@ -147,12 +203,22 @@ fn d2_an_interrupted_restore_can_be_repeated() {
     fs::rename(place.path(), place.file_path("backups/replaced-1.db")).unwrap();
     fs::write(place.file_path("regatta.db-wal"), "its log").unwrap();
     fs::write(place.file_path("regatta.db.restoring"), "half").unwrap();
-    assert_eq!(place.open_error().code, "corrupt", "a log without its store");
+    assert_eq!(
+        place.open_error().code,
+        "corrupt",
+        "a log without its store"
+    );
     restore(&place.file_path("copy.db"), &place.path()).unwrap();
-    assert_eq!(fs::read(place.file_path("backups/replaced-1.db-wal")).unwrap(), b"its log");
+    assert_eq!(
+        fs::read(place.file_path("backups/replaced-1.db-wal")).unwrap(),
+        b"its log"
+    );
     let mut store = place.store();
     store.check().unwrap();
-    assert!(store.load().unwrap().board.revision >= steps.last().unwrap().board.revision + RESTORE_REVISION_GAP);
+    assert!(
+        store.load().unwrap().board.revision
+            >= steps.last().unwrap().board.revision + RESTORE_REVISION_GAP
+    );
 }
 
 #[test]
@@ -163,7 +229,10 @@ fn backup_can_be_restored_into_an_empty_directory() {
     restore(&place.file_path("copy.db"), &elsewhere.path()).unwrap();
     assert_eq!(file_mode(&elsewhere.path()), 0o600);
     assert!(!elsewhere.file_path("backups").exists());
-    assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
+    assert_eq!(
+        elsewhere.store().load().unwrap().board.tasks,
+        steps.last().unwrap().board.tasks
+    );
 }
 
 /// A file that was copied by hand from an open store has its log next to it.
@@ -174,9 +243,16 @@ fn copy_by_hand_is_restored_with_its_log() {
     let mut store = place.store();
     commit_all(&mut store, &steps);
     fs::copy(place.path(), elsewhere.file_path("hand.db")).unwrap();
-    fs::copy(place.file_path("regatta.db-wal"), elsewhere.file_path("hand.db-wal")).unwrap();
+    fs::copy(
+        place.file_path("regatta.db-wal"),
+        elsewhere.file_path("hand.db-wal"),
+    )
+    .unwrap();
     restore(&elsewhere.file_path("hand.db"), &elsewhere.path()).unwrap();
-    assert_eq!(elsewhere.store().load().unwrap().board.tasks, steps.last().unwrap().board.tasks);
+    assert_eq!(
+        elsewhere.store().load().unwrap().board.tasks,
+        steps.last().unwrap().board.tasks
+    );
 }
 
 /// The rows are behind the events. The backup and the restored store contain all events
@@ -185,21 +261,40 @@ fn copy_by_hand_is_restored_with_its_log() {
 fn l2_a_store_with_deferred_rows_is_backed_up_and_restored_whole() {
     let steps = all_steps();
     let last = steps.last().unwrap();
-    let (place, elsewhere) = (StoreFile::with_limits(DeferralLimits { min_rows_to_defer: 0, max_deferred_rows: usize::MAX }), StoreFile::new());
+    let (place, elsewhere) = (
+        StoreFile::with_limits(DeferralLimits {
+            min_rows_to_defer: 0,
+            max_deferred_rows: usize::MAX,
+        }),
+        StoreFile::new(),
+    );
     let mut store = place.store();
     commit_all(&mut store, &steps);
     for name in ["regatta.db", "regatta.db-wal"] {
-        fs::copy(place.file_path(name), elsewhere.file_path(&name.replace("regatta", "hand"))).unwrap();
+        fs::copy(
+            place.file_path(name),
+            elsewhere.file_path(&name.replace("regatta", "hand")),
+        )
+        .unwrap();
     }
     store.backup(&elsewhere.file_path("copy.db")).unwrap();
     assert!(store.has_deferred_rows());
     restore(&elsewhere.file_path("hand.db"), &elsewhere.path()).unwrap();
     let mut restored = elsewhere.store();
     let found = restored.load().unwrap();
-    assert_eq!((found.board.revision, found.board.fleet_ms), (last.board.revision + RESTORE_REVISION_GAP, last.board.fleet_ms));
+    assert_eq!(
+        (found.board.revision, found.board.fleet_ms),
+        (
+            last.board.revision + RESTORE_REVISION_GAP,
+            last.board.fleet_ms
+        )
+    );
     assert!(found.board.tasks == last.board.tasks && found.board.claims == last.board.claims);
     restored.check().unwrap();
-    let copied = SqliteStore::open(&elsewhere.file_path("copy.db")).unwrap().load().unwrap();
+    let copied = SqliteStore::open(&elsewhere.file_path("copy.db"))
+        .unwrap()
+        .load()
+        .unwrap();
     assert!(copied.board == last.board && copied.outbox == last.outbox);
 }
 
@@ -207,7 +302,13 @@ fn l2_a_store_with_deferred_rows_is_backed_up_and_restored_whole() {
 #[test]
 fn l2_the_events_of_a_replaced_store_with_deferred_rows_count() {
     let steps = all_steps();
-    let (place, elsewhere) = (StoreFile::with_limits(DeferralLimits { min_rows_to_defer: 0, max_deferred_rows: usize::MAX }), StoreFile::new());
+    let (place, elsewhere) = (
+        StoreFile::with_limits(DeferralLimits {
+            min_rows_to_defer: 0,
+            max_deferred_rows: usize::MAX,
+        }),
+        StoreFile::new(),
+    );
     let mut store = place.store();
     commit_all(&mut store, &steps[..9]);
     store.backup(&elsewhere.file_path("early.db")).unwrap();
@@ -216,8 +317,14 @@ fn l2_the_events_of_a_replaced_store_with_deferred_rows_count() {
         fs::copy(place.file_path(name), elsewhere.file_path(name)).unwrap();
     }
     restore(&elsewhere.file_path("early.db"), &elsewhere.path()).unwrap();
-    let (found, last) = (elsewhere.store().load().unwrap().board, &steps.last().unwrap().board);
-    assert_eq!((found.revision, found.fleet_ms), (last.revision + RESTORE_REVISION_GAP, last.fleet_ms));
+    let (found, last) = (
+        elsewhere.store().load().unwrap().board,
+        &steps.last().unwrap().board,
+    );
+    assert_eq!(
+        (found.revision, found.fleet_ms),
+        (last.revision + RESTORE_REVISION_GAP, last.fleet_ms)
+    );
 }
 
 /// The leftover of an interrupted backup does not prevent another backup.
@@ -228,5 +335,12 @@ fn interrupted_backup_can_be_repeated() {
     fs::write(place.file_path("copy.db.partial"), "half").unwrap();
     place.store().backup(&place.file_path("copy.db")).unwrap();
     assert!(!place.file_path("copy.db.partial").exists());
-    assert!(SqliteStore::open(&place.file_path("copy.db")).unwrap().load().unwrap().board == steps.last().unwrap().board);
+    assert!(
+        SqliteStore::open(&place.file_path("copy.db"))
+            .unwrap()
+            .load()
+            .unwrap()
+            .board
+            == steps.last().unwrap().board
+    );
 }

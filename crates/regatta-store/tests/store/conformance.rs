@@ -1,5 +1,5 @@
-//! Runs the common test suite on both stores. The SQLite store is tested with the default limits for
-//! deferred rows, with few deferred rows, and with all rows deferred.
+//! Runs the common test suite on both stores. The SQLite store is tested with the default limits
+//! for deferred rows, with few deferred rows, and with all rows deferred.
 
 mod sqlite {
     regatta_testkit::store_suite!(crate::support::StoreFile::new());
@@ -7,12 +7,18 @@ mod sqlite {
 
 mod sqlite_with_deferred_rows {
     use regatta_store::DeferralLimits;
-    regatta_testkit::store_suite!(crate::support::StoreFile::with_limits(DeferralLimits { min_rows_to_defer: 1, max_deferred_rows: 9 }));
+    regatta_testkit::store_suite!(crate::support::StoreFile::with_limits(DeferralLimits {
+        min_rows_to_defer: 1,
+        max_deferred_rows: 9
+    }));
 }
 
 mod sqlite_with_many_deferred_rows {
     use regatta_store::DeferralLimits;
-    regatta_testkit::store_suite!(crate::support::StoreFile::with_limits(DeferralLimits { min_rows_to_defer: 1, max_deferred_rows: usize::MAX }));
+    regatta_testkit::store_suite!(crate::support::StoreFile::with_limits(DeferralLimits {
+        min_rows_to_defer: 1,
+        max_deferred_rows: usize::MAX
+    }));
 }
 
 mod memory {
@@ -46,7 +52,11 @@ mod memory {
     }
 
     fn disk_full() -> StoreError {
-        StoreError { code: "disk_full", message: "the disk is full".into(), hint: "free some space".into() }
+        StoreError {
+            code: "disk_full",
+            message: "the disk is full".into(),
+            hint: "free some space".into(),
+        }
     }
 
     regatta_testkit::store_suite!(MemoryPlace::default());
@@ -58,7 +68,10 @@ mod memory {
         store.fail_after(1, CommitFault::BeforeCommit(disk_full()));
         store.commit(&steps[0].batch).unwrap();
         assert_eq!(store.commit(&steps[1].batch), Err(disk_full()));
-        assert_eq!(store.load().unwrap().board.revision, steps[0].board.revision);
+        assert_eq!(
+            store.load().unwrap().board.revision,
+            steps[0].board.revision
+        );
         store.fail_next(CommitFault::AfterCommit(disk_full()));
         assert_eq!(store.commit(&steps[1].batch), Err(disk_full()));
         assert!(store.clone().load().unwrap().board == steps[1].board);

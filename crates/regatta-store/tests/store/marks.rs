@@ -41,7 +41,12 @@ fn copy_files(from: &StoreFile, names: &[&str]) -> StoreFile {
     to
 }
 
-const STORE_FILES: [&str; 4] = ["regatta.db", "regatta.db-wal", "regatta.db.mark", "regatta.db.reached"];
+const STORE_FILES: [&str; 4] = [
+    "regatta.db",
+    "regatta.db-wal",
+    "regatta.db.mark",
+    "regatta.db.reached",
+];
 
 /// Returns an open store whose last commits are in its log and whose mark names the log. The reader
 /// keeps the log from restarting.
@@ -50,7 +55,9 @@ fn store_with_full_log(steps: &[CommitStep]) -> (StoreFile, SqliteStore, rusqlit
     let mut store = place.store();
     store.commit(&steps[0].batch).unwrap();
     let reader = place.raw_connection();
-    reader.execute_batch("BEGIN; SELECT count(*) FROM events").unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM events")
+        .unwrap();
     commit_all(&mut store, &steps[1..]);
     wait_for_mark(&place, |mark| mark["log"].is_u64());
     (place, store, reader)
@@ -62,7 +69,10 @@ fn assert_refused(place: &StoreFile, what: &str, word: &str) {
     let before = bytes();
     let why = place.open_error();
     assert_eq!(why.code, "store_behind", "{what}: {why:?}");
-    assert!(why.message.contains(word) && why.hint.contains("regatta restore"), "{what}: {why:?}");
+    assert!(
+        why.message.contains(word) && why.hint.contains("regatta restore"),
+        "{what}: {why:?}"
+    );
     assert!(bytes() == before, "{what}: a file was changed");
 }
 
@@ -71,11 +81,18 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     let steps = all_steps();
     let (place, _store, _reader) = store_with_full_log(&steps);
     let whole = copy_files(&place, &STORE_FILES);
-    assert!(whole.store().load().unwrap().board == steps.last().unwrap().board, "a killed daemon's store is whole");
+    assert!(
+        whole.store().load().unwrap().board == steps.last().unwrap().board,
+        "a killed daemon's store is whole"
+    );
 
     let lost = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
     assert_refused(&lost, "the log is deleted", "regatta.db-wal is missing");
-    for (what, bytes) in [("empty", vec![]), ("garbage", b"some log".repeat(999)), ("zeroes", vec![0; 9_000])] {
+    for (what, bytes) in [
+        ("empty", vec![]),
+        ("garbage", b"some log".repeat(999)),
+        ("zeroes", vec![0; 9_000]),
+    ] {
         let lost = copy_files(&place, &STORE_FILES);
         fs::write(lost.file_path("regatta.db-wal"), bytes).unwrap();
         assert_refused(&lost, what, "regatta.db-wal is missing or not this store's");
@@ -83,8 +100,16 @@ fn d10_a_store_that_lost_its_log_is_refused() {
     // This is the log of another store whose first commit was the same.
     let (other, _other_store, _other_reader) = store_with_full_log(&steps);
     let lost = copy_files(&place, &STORE_FILES);
-    fs::copy(other.file_path("regatta.db-wal"), lost.file_path("regatta.db-wal")).unwrap();
-    assert_refused(&lost, "another store's log", "regatta.db-wal is missing or not this store's");
+    fs::copy(
+        other.file_path("regatta.db-wal"),
+        lost.file_path("regatta.db-wal"),
+    )
+    .unwrap();
+    assert_refused(
+        &lost,
+        "another store's log",
+        "regatta.db-wal is missing or not this store's",
+    );
 
     // The log is damaged in the middle, where SQLite would stop reading silently.
     let lost = copy_files(&place, &STORE_FILES);
@@ -100,8 +125,13 @@ fn d10_a_store_that_lost_its_log_is_refused() {
 fn ends_of_commits(log: &[u8]) -> Vec<usize> {
     const HEADER_BYTES: usize = 32;
     const FRAME_BYTES: usize = 24 + 4096;
-    let frames = (HEADER_BYTES..).step_by(FRAME_BYTES).take_while(|start| start + FRAME_BYTES <= log.len());
-    frames.filter(|start| log[start + 4..start + 8] != [0; 4]).map(|start| start + FRAME_BYTES).collect()
+    let frames = (HEADER_BYTES..)
+        .step_by(FRAME_BYTES)
+        .take_while(|start| start + FRAME_BYTES <= log.len());
+    frames
+        .filter(|start| log[start + 4..start + 8] != [0; 4])
+        .map(|start| start + FRAME_BYTES)
+        .collect()
 }
 
 /// To SQLite, a log that ends at a whole commit looks complete.
@@ -123,7 +153,10 @@ fn d10_a_log_cut_between_two_commits_is_detected() {
         let cut = cut_at(*end);
         match SqliteStore::open(&cut.path()) {
             // Only rows were cut off, and they are computed again from the events.
-            Ok(mut store) => assert!(store.load().unwrap().board == steps.last().unwrap().board, "cut at {end}"),
+            Ok(mut store) => assert!(
+                store.load().unwrap().board == steps.last().unwrap().board,
+                "cut at {end}"
+            ),
             Err(_) => {
                 assert_refused(&cut, &format!("cut at {end}"), "the fleet had reached");
                 refused += 1;
@@ -136,7 +169,10 @@ fn d10_a_log_cut_between_two_commits_is_detected() {
     // L2: the remaining data can be restored, and continues above all assigned numbers.
     let lost = cut_at(earlier[earlier.len() / 2]);
     restore(&lost.path(), &lost.path()).unwrap();
-    assert!(lost.store().load().unwrap().board.revision >= steps.last().unwrap().board.revision + RESTORE_REVISION_GAP);
+    assert!(
+        lost.store().load().unwrap().board.revision
+            >= steps.last().unwrap().board.revision + RESTORE_REVISION_GAP
+    );
 
     // A count of another store, or an empty count after a power cut, is ignored.
     for count in ["", "another 00000000000000009999\n", "\0\0\0"] {
@@ -156,9 +192,17 @@ fn d10_an_old_copy_or_another_store_in_the_place_of_a_store_is_refused() {
     commit_all(&mut store, &steps[40..]);
     drop(store);
     let last = steps.last().unwrap().board.revision;
-    assert_eq!((&read_mark(&place)["revision"], &read_mark(&place)["log"]), (&last.into(), &Value::Null), "the mark of a closed store names no log");
+    assert_eq!(
+        (&read_mark(&place)["revision"], &read_mark(&place)["log"]),
+        (&last.into(), &Value::Null),
+        "the mark of a closed store names no log"
+    );
     fs::copy(place.file_path("old.db"), place.path()).unwrap();
-    assert_refused(&place, "an old copy", &format!("the fleet had reached {last}"));
+    assert_refused(
+        &place,
+        "an old copy",
+        &format!("the fleet had reached {last}"),
+    );
 
     let other = StoreFile::new();
     commit_all(&mut other.store(), &steps);
@@ -201,11 +245,18 @@ fn d2_a_restore_sets_the_mark_and_can_be_repeated() {
     fs::write(place.file_path("regatta.db.mark"), ahead.to_string()).unwrap();
     assert_refused(&place, "cut off", "the fleet had reached");
     restore(&backup, &place.path()).unwrap();
-    assert!(place.store().load().unwrap().board.revision >= revision + 2 * RESTORE_REVISION_GAP, "a number was used twice");
+    assert!(
+        place.store().load().unwrap().board.revision >= revision + 2 * RESTORE_REVISION_GAP,
+        "a number was used twice"
+    );
 
     // A failed restore leaves the mark unchanged.
     let before = read_mark(&place);
-    fs::write(place.file_path("torn.db"), &fs::read(&backup).unwrap()[..9_000]).unwrap();
+    fs::write(
+        place.file_path("torn.db"),
+        &fs::read(&backup).unwrap()[..9_000],
+    )
+    .unwrap();
     restore(&place.file_path("torn.db"), &place.path()).unwrap_err();
     assert_eq!(read_mark(&place), before);
     place.store();
@@ -219,7 +270,9 @@ fn d10_an_idle_store_needs_no_log() {
     let mut store = place.store();
     commit_all(&mut store, &steps);
     let last = steps.last().unwrap().board.revision;
-    wait_for_mark(&place, |mark| mark["log"].is_null() && mark["revision"] == last);
+    wait_for_mark(&place, |mark| {
+        mark["log"].is_null() && mark["revision"] == last
+    });
     let alone = copy_files(&place, &["regatta.db", "regatta.db.mark"]);
     assert!(alone.store().load().unwrap().board == steps.last().unwrap().board);
 }
@@ -247,7 +300,12 @@ fn store_without_a_mark_gets_one() {
     assert!(read_mark(&place)["revision"].as_u64() > Some(100));
     fs::write(place.file_path("regatta.db.mark"), "{").unwrap();
     let why = place.open_error();
-    assert!(why.code == "corrupt" && why.hint.contains("rm ") && why.message.contains("regatta.db.mark"), "{why:?}");
+    assert!(
+        why.code == "corrupt"
+            && why.hint.contains("rm ")
+            && why.message.contains("regatta.db.mark"),
+        "{why:?}"
+    );
 }
 
 /// `examine` finds everything that would keep a store from opening, and leaves every file
@@ -255,7 +313,10 @@ fn store_without_a_mark_gets_one() {
 #[test]
 fn examining_a_store_changes_nothing() {
     let names = |place: &StoreFile| {
-        let mut names: Vec<_> = fs::read_dir(place.file_path("")).unwrap().map(|it| it.unwrap().file_name()).collect();
+        let mut names: Vec<_> = fs::read_dir(place.file_path(""))
+            .unwrap()
+            .map(|it| it.unwrap().file_name())
+            .collect();
         names.sort();
         names
     };
@@ -263,13 +324,19 @@ fn examining_a_store_changes_nothing() {
     let closed = StoreFile::with_commits(&steps);
     let (before, bytes) = (names(&closed), fs::read(closed.path()).unwrap());
     examine(&closed.path()).unwrap();
-    assert_eq!((names(&closed), fs::read(closed.path()).unwrap()), (before, bytes));
+    assert_eq!(
+        (names(&closed), fs::read(closed.path()).unwrap()),
+        (before, bytes)
+    );
 
     let (open, _store, _reader) = store_with_full_log(&steps);
     let killed = copy_files(&open, &STORE_FILES);
     let log = fs::read(killed.file_path("regatta.db-wal")).unwrap();
     examine(&killed.path()).unwrap();
-    assert!(fs::read(killed.file_path("regatta.db-wal")).unwrap() == log, "the log was changed");
+    assert!(
+        fs::read(killed.file_path("regatta.db-wal")).unwrap() == log,
+        "the log was changed"
+    );
     assert!(killed.store().load().unwrap().board == steps.last().unwrap().board);
 
     let lost = copy_files(&open, &["regatta.db", "regatta.db.mark"]);

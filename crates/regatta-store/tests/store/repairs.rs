@@ -23,7 +23,10 @@ const FILES: [&str; 4] = ["web/50% off/index.html", "docs/100%.md", "%61.txt", "
 /// own claim.
 fn percent_story() -> HistoryBuilder {
     let mut teller = HistoryBuilder::default();
-    teller.now = Now { fleet_ms: 1_000, unix_ms: 1_700_000_000_000 };
+    teller.now = Now {
+        fleet_ms: 1_000,
+        unix_ms: 1_700_000_000_000,
+    };
     let (ann, bob) = (Actor::Person("ann".into()), AgentName::new("bob").unwrap());
     let shop = ProjectName::new("shop").unwrap();
     teller.run(&Actor::Regatta, None, Command::Resume { pid: 1 });
@@ -49,15 +52,30 @@ fn percent_story() -> HistoryBuilder {
     for file in FILES {
         let task = task::AddTask {
             files: vec![PathPattern::new(file).unwrap()],
-            validation: task::Validation { tests: vec!["make test".into()], ..task::Validation::default() },
-            ..serde_json::from_value(serde_json::json!({ "project": "shop", "subject": file })).unwrap()
+            validation: task::Validation {
+                tests: vec!["make test".into()],
+                ..task::Validation::default()
+            },
+            ..serde_json::from_value(serde_json::json!({ "project": "shop", "subject": file }))
+                .unwrap()
         };
-        teller.run(&ann, None, Command::AddTask { task, assign: None, how: AssignMode::Direct });
+        teller.run(
+            &ann,
+            None,
+            Command::AddTask {
+                task,
+                assign: None,
+                how: AssignMode::Direct,
+            },
+        );
     }
     for _ in FILES {
         let poll = PollRequest::new(bob.clone());
         let polled = teller.run(&Actor::Agent(bob.clone()), None, Command::Poll(poll));
-        assert!(matches!(polled, CommandOutcome::Polled(Some(_))), "{polled:?}");
+        assert!(
+            matches!(polled, CommandOutcome::Polled(Some(_))),
+            "{polled:?}"
+        );
     }
     let ask = claim::Acquire {
         owner: claim::ClaimOwner::Agent(bob.clone()),
@@ -76,7 +94,12 @@ fn percent_story() -> HistoryBuilder {
 fn rewrite_as_schema_8(place: &StoreFile) {
     let raw = place.raw_connection();
     for table in ["claims", "events"] {
-        let changed = raw.execute(&format!("UPDATE {table} SET body = replace(body, '%25', '%')"), []).unwrap();
+        let changed = raw
+            .execute(
+                &format!("UPDATE {table} SET body = replace(body, '%25', '%')"),
+                [],
+            )
+            .unwrap();
         assert!(changed > 0);
     }
     raw.execute_batch("DROP TABLE identity").unwrap();
@@ -88,7 +111,11 @@ fn assert_complete(store: &mut SqliteStore, teller: &HistoryBuilder) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.unreadable_rows, []);
     assert!(loaded.board == teller.board, "the board has changed");
-    let recorded: Vec<Recorded> = teller.steps.iter().flat_map(|step| step.batch.events.clone()).collect();
+    let recorded: Vec<Recorded> = teller
+        .steps
+        .iter()
+        .flat_map(|step| step.batch.events.clone())
+        .collect();
     let read = store.history().events(0, usize::MAX).unwrap();
     assert!(read == recorded, "the events have changed");
     let mut folded = Board::default();
@@ -102,8 +129,18 @@ fn assert_complete(store: &mut SqliteStore, teller: &HistoryBuilder) {
 #[test]
 fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     let teller = percent_story();
-    let held: Vec<&str> = teller.board.claims.values().flat_map(|claim| &claim.uris).map(Uri::as_str).collect();
-    for uri in ["file://shop/%2561.txt", "file://shop/a.txt", "file://shop/docs/100%25.md"] {
+    let held: Vec<&str> = teller
+        .board
+        .claims
+        .values()
+        .flat_map(|claim| &claim.uris)
+        .map(Uri::as_str)
+        .collect();
+    for uri in [
+        "file://shop/%2561.txt",
+        "file://shop/a.txt",
+        "file://shop/docs/100%25.md",
+    ] {
         assert!(held.contains(&uri), "{held:?}");
     }
     let place = StoreFile::with_commits(&teller.steps);
@@ -117,9 +154,20 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     // L1: two files are still two files, and neither is claimed twice.
     let board = place.store().load().unwrap().board;
     for (file, task) in FILES.iter().zip(1..) {
-        let uri = Uri::for_file(&ProjectName::new("shop").unwrap(), &PathPattern::new(file).unwrap());
-        let holders: Vec<_> = board.claims.values().filter(|claim| claim.uris.contains(&uri)).collect();
-        let attempt = board.attempts.values().find(|attempt| attempt.task == TaskId(task)).unwrap();
+        let uri = Uri::for_file(
+            &ProjectName::new("shop").unwrap(),
+            &PathPattern::new(file).unwrap(),
+        );
+        let holders: Vec<_> = board
+            .claims
+            .values()
+            .filter(|claim| claim.uris.contains(&uri))
+            .collect();
+        let attempt = board
+            .attempts
+            .values()
+            .find(|attempt| attempt.task == TaskId(task))
+            .unwrap();
         assert_eq!(holders.len(), 1, "{uri}");
         assert_eq!(holders[0].owner, claim::ClaimOwner::Attempt(attempt.id));
     }
@@ -127,19 +175,34 @@ fn d9_a_store_with_raw_percent_signs_is_repaired_when_it_is_opened() {
     // A backup from that time can be restored too.
     let elsewhere = StoreFile::new();
     assert_eq!(restore(&copy, &elsewhere.path()).unwrap(), []);
-    assert_eq!(elsewhere.store().load().unwrap().board.claims, teller.board.claims);
+    assert_eq!(
+        elsewhere.store().load().unwrap().board.claims,
+        teller.board.claims
+    );
 }
 
 /// The store was killed with deferred rows. Its events are applied only after the repair.
 #[test]
 fn d9_a_store_with_deferred_rows_is_repaired_before_its_events_are_applied() {
     let teller = percent_story();
-    let (place, crashed) = (StoreFile::with_limits(regatta_store::DeferralLimits { min_rows_to_defer: 0, max_deferred_rows: usize::MAX }), StoreFile::new());
+    let (place, crashed) = (
+        StoreFile::with_limits(regatta_store::DeferralLimits {
+            min_rows_to_defer: 0,
+            max_deferred_rows: usize::MAX,
+        }),
+        StoreFile::new(),
+    );
     let mut store = place.store();
     commit_all(&mut store, &teller.steps);
     assert!(store.has_deferred_rows());
     store.backup(&crashed.path()).unwrap();
-    crashed.raw_connection().execute("UPDATE events SET body = replace(body, '%25', '%')", []).unwrap();
-    crashed.raw_connection().execute_batch("DROP TABLE identity; PRAGMA user_version = 8").unwrap();
+    crashed
+        .raw_connection()
+        .execute("UPDATE events SET body = replace(body, '%25', '%')", [])
+        .unwrap();
+    crashed
+        .raw_connection()
+        .execute_batch("DROP TABLE identity; PRAGMA user_version = 8")
+        .unwrap();
     assert_complete(&mut crashed.store(), &teller);
 }

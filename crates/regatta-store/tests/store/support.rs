@@ -15,7 +15,9 @@ use tempfile::TempDir;
 pub(crate) fn test_dir() -> TempDir {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
-        tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).unwrap()
+        tempfile::tempdir_in(memory)
+            .or_else(|_| tempfile::tempdir())
+            .unwrap()
     } else {
         tempfile::tempdir().unwrap()
     }
@@ -35,7 +37,11 @@ impl StoreFile {
 
     /// Creates a place whose store has these limits for deferred rows.
     pub(crate) fn with_limits(limits: DeferralLimits) -> StoreFile {
-        StoreFile { directory: test_dir(), copies: 0, limits }
+        StoreFile {
+            directory: test_dir(),
+            copies: 0,
+            limits,
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -107,14 +113,20 @@ impl StoreHarness for StoreFile {
     fn with_failing_commits(&mut self, during: &mut dyn FnMut()) {
         let waits = self.limits.min_rows_to_defer == 1;
         let log = ["AFTER INSERT ON events", "AFTER DELETE ON outbox"];
-        let broken = log.into_iter().filter(|_| waits).chain(["BEFORE UPDATE ON meta"]);
+        let broken = log
+            .into_iter()
+            .filter(|_| waits)
+            .chain(["BEFORE UPDATE ON meta"]);
         for (nth, it) in broken.clone().enumerate() {
-            let sql = format!("CREATE TRIGGER broken{nth} {it} BEGIN SELECT RAISE(ABORT, 'broken'); END");
+            let sql =
+                format!("CREATE TRIGGER broken{nth} {it} BEGIN SELECT RAISE(ABORT, 'broken'); END");
             self.raw_connection().execute_batch(&sql).unwrap();
         }
         during();
         for (nth, _) in broken.enumerate() {
-            self.raw_connection().execute_batch(&format!("DROP TRIGGER broken{nth}")).unwrap();
+            self.raw_connection()
+                .execute_batch(&format!("DROP TRIGGER broken{nth}"))
+                .unwrap();
         }
     }
 }

@@ -18,7 +18,11 @@ const TABLES: [(&str, &str, &str); 23] = [
     ("projects", "name", "1"),
     ("agents", "name", "1"),
     ("missions", "id", "live = 1"),
-    ("tasks", "id", "live = 1 AND status NOT IN ('completed', 'cancelled')"),
+    (
+        "tasks",
+        "id",
+        "live = 1 AND status NOT IN ('completed', 'cancelled')",
+    ),
     ("attempts", "id", "live = 1"),
     ("claims", "id", "1"),
     ("waits", "id", "1"),
@@ -43,15 +47,27 @@ const TABLES: [(&str, &str, &str); 23] = [
 /// Does with a board what a daemon does after a start: it resumes, time passes, and agents poll.
 fn run_daemon_start(board: &Board, what: &str) {
     let mut board = board.clone();
-    let mut now = Now { fleet_ms: board.fleet_ms + 1, unix_ms: 1_800_000_000_000 };
+    let mut now = Now {
+        fleet_ms: board.fleet_ms + 1,
+        unix_ms: 1_800_000_000_000,
+    };
     let polls = ["ann", "bob"].map(|name| {
         let agent = AgentName::new(name).unwrap();
         Command::Poll(PollRequest::new(agent))
     });
-    let commands = [Command::Resume { pid: 3 }, Command::Tick].into_iter().chain(polls);
+    let commands = [Command::Resume { pid: 3 }, Command::Tick]
+        .into_iter()
+        .chain(polls);
     for command in commands.chain((0..3).map(|_| Command::Tick)) {
-        now = Now { fleet_ms: now.fleet_ms + 3_600_000, unix_ms: now.unix_ms + 3_600_000 };
-        let request = Request { by: Actor::Regatta, key: None, command };
+        now = Now {
+            fleet_ms: now.fleet_ms + 3_600_000,
+            unix_ms: now.unix_ms + 3_600_000,
+        };
+        let request = Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        };
         let decided = std::panic::catch_unwind(|| decide(&board, &request, now));
         let decided = decided.unwrap_or_else(|_| panic!("{what}: {:?} panicked", request.command));
         if let Ok(done) = decided {
@@ -63,7 +79,11 @@ fn run_daemon_start(board: &Board, what: &str) {
 fn damage(db: &Connection, table: &str, condition: &str) -> Vec<i64> {
     let sql = format!("SELECT row_number() OVER () FROM {table} WHERE {condition}");
     let mut found = db.prepare(&sql).unwrap();
-    found.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    found
+        .query_map([], |row| row.get(0))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect()
 }
 
 /// Damages every row of every table, one at a time.
@@ -72,32 +92,65 @@ fn damage_each_row(steps: &[CommitStep]) -> usize {
     let whole = place.store().load().unwrap();
     for (table, key, condition) in TABLES {
         for nth in damage(&place.raw_connection(), table, condition) {
-            let this = format!("(SELECT body FROM {table} WHERE {condition} LIMIT 1 OFFSET {})", nth - 1);
+            let this = format!(
+                "(SELECT body FROM {table} WHERE {condition} LIMIT 1 OFFSET {})",
+                nth - 1
+            );
             let (id, body): (String, String) = place
                 .raw_connection()
-                .query_row(&format!("SELECT CAST({key} AS TEXT), body FROM {table} WHERE body = {this}"), [], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })
+                .query_row(
+                    &format!("SELECT CAST({key} AS TEXT), body FROM {table} WHERE body = {this}"),
+                    [],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
                 .unwrap();
             let what = format!("row {id} of {table}");
             let swap = |from: &str, to: &str| {
-                place.raw_connection().execute(&format!("UPDATE {table} SET body = ?2 WHERE body = ?1"), [from, to]).unwrap()
+                place
+                    .raw_connection()
+                    .execute(
+                        &format!("UPDATE {table} SET body = ?2 WHERE body = ?1"),
+                        [from, to],
+                    )
+                    .unwrap()
             };
             if swap(&body, "{\"id\": \"spoilt\"") != 1 {
-                swap("{\"id\": \"spoilt\"", &body); // several rows have the same body, so they cannot be told apart
+                // several rows have the same body, so they cannot be told apart
+                swap("{\"id\": \"spoilt\"", &body);
                 continue;
             }
             spoilt += 1;
             let mut store = place.store();
             let loaded = store.load().unwrap();
-            assert_eq!(loaded.unreadable_rows.len(), 1, "{what}: {:?}", loaded.unreadable_rows);
-            assert_eq!((loaded.unreadable_rows[0].table, &loaded.unreadable_rows[0].id), (table, &id));
+            assert_eq!(
+                loaded.unreadable_rows.len(),
+                1,
+                "{what}: {:?}",
+                loaded.unreadable_rows
+            );
+            assert_eq!(
+                (
+                    loaded.unreadable_rows[0].table,
+                    &loaded.unreadable_rows[0].id
+                ),
+                (table, &id)
+            );
             assert_eq!(loaded.board.revision, whole.board.revision);
             run_daemon_start(&loaded.board, &what);
             let why = store.check().unwrap_err();
-            assert!(why.code == "corrupt" && why.message.contains(&format!("row {id} of its table {table}")), "{why:?}");
+            assert!(
+                why.code == "corrupt"
+                    && why
+                        .message
+                        .contains(&format!("row {id} of its table {table}")),
+                "{why:?}"
+            );
             drop(store);
-            assert_eq!(swap("{\"id\": \"spoilt\"", &body), 1, "the unreadable row was moved");
+            assert_eq!(
+                swap("{\"id\": \"spoilt\"", &body),
+                1,
+                "the unreadable row was moved"
+            );
         }
     }
     assert!(place.store().load().unwrap().board == whole.board);
@@ -121,17 +174,33 @@ fn d11_any_unreadable_row_is_set_aside_and_the_rest_is_loaded() {
 fn d11_an_unreadable_event_hides_no_other() {
     let steps = all_steps();
     let place = StoreFile::with_commits(&steps);
-    place.raw_connection().execute_batch("UPDATE events SET body = '{\"kind\":\"x\"}' WHERE revision = 3").unwrap();
+    place
+        .raw_connection()
+        .execute_batch("UPDATE events SET body = '{\"kind\":\"x\"}' WHERE revision = 3")
+        .unwrap();
     let mut store = place.store();
-    assert!(store.load().unwrap().board == steps.last().unwrap().board, "the rows are complete");
-    let recorded: Vec<_> = steps.iter().flat_map(|step| step.batch.events.clone()).collect();
+    assert!(
+        store.load().unwrap().board == steps.last().unwrap().board,
+        "the rows are complete"
+    );
+    let recorded: Vec<_> = steps
+        .iter()
+        .flat_map(|step| step.batch.events.clone())
+        .collect();
     let read = store.history().events(0, usize::MAX).unwrap();
     assert_eq!(read.len(), recorded.len());
     for (read, recorded) in read.iter().zip(&recorded) {
-        assert!(read == recorded || read.revision == 3 && matches!(read.event, Event::EventUnreadable(_)));
+        assert!(
+            read == recorded
+                || read.revision == 3 && matches!(read.event, Event::EventUnreadable(_))
+        );
     }
     let why = store.check().unwrap_err();
-    assert!(why.message.contains("row 3 of its table events cannot be read"), "{why:?}");
+    assert!(
+        why.message
+            .contains("row 3 of its table events cannot be read"),
+        "{why:?}"
+    );
     let backup = place.file_path("copy.db");
     store.backup(&backup).unwrap();
     drop(store);
@@ -140,7 +209,10 @@ fn d11_an_unreadable_event_hides_no_other() {
     assert_eq!((unreadable[0].table, &*unreadable[0].id), ("events", "3"));
     let mut store = place.store();
     assert!(store.load().unwrap().board.tasks == steps.last().unwrap().board.tasks);
-    assert_eq!(store.history().events(0, usize::MAX).unwrap().len(), recorded.len());
+    assert_eq!(
+        store.history().events(0, usize::MAX).unwrap().len(),
+        recorded.len()
+    );
 }
 
 /// D11: the rows are behind the events, and an event among them cannot be read. Later events are
@@ -148,18 +220,30 @@ fn d11_an_unreadable_event_hides_no_other() {
 #[test]
 fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
     let steps = all_steps();
-    let (place, crashed) = (StoreFile::with_limits(DeferralLimits { min_rows_to_defer: 0, max_deferred_rows: usize::MAX }), StoreFile::new());
+    let (place, crashed) = (
+        StoreFile::with_limits(DeferralLimits {
+            min_rows_to_defer: 0,
+            max_deferred_rows: usize::MAX,
+        }),
+        StoreFile::new(),
+    );
     let mut store = place.store();
     commit_all(&mut store, &steps);
     assert!(store.has_deferred_rows());
     store.backup(&crashed.path()).unwrap();
     crashed
         .raw_connection()
-        .execute_batch("UPDATE events SET body = '[[' WHERE revision = (SELECT max(revision) FROM events) - 1")
+        .execute_batch(
+            "UPDATE events SET body = '[[' WHERE revision = (SELECT max(revision) FROM events) - 1",
+        )
         .unwrap();
     let mut found = SqliteStore::open(&crashed.path()).unwrap();
     let board = found.load().unwrap().board;
-    assert_eq!(board.revision, steps.last().unwrap().board.revision, "a number would be assigned twice (L2)");
+    assert_eq!(
+        board.revision,
+        steps.last().unwrap().board.revision,
+        "a number would be assigned twice (L2)"
+    );
     run_daemon_start(&board, "without an event");
 }
 
@@ -167,19 +251,47 @@ fn d11_a_store_with_deferred_rows_continues_past_an_unreadable_event() {
 #[test]
 fn d11_lists_omit_unreadable_rows_and_reading_one_alone_is_an_error() {
     let place = StoreFile::with_commits(&all_steps());
-    place.raw_connection().execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2").unwrap();
-    place.raw_connection().execute_batch("UPDATE tasks SET body = 'x' WHERE id = 2").unwrap();
+    place
+        .raw_connection()
+        .execute_batch("UPDATE messages SET body = substr(body, 1, 20) WHERE id = 2")
+        .unwrap();
+    place
+        .raw_connection()
+        .execute_batch("UPDATE tasks SET body = 'x' WHERE id = 2")
+        .unwrap();
     let store = place.store();
     let history = store.history();
     let count = |table: &str| -> usize {
-        place.raw_connection().query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get::<_, i64>(0)).unwrap()
-            as usize
+        place
+            .raw_connection()
+            .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+                row.get::<_, i64>(0)
+            })
+            .unwrap() as usize
     };
-    let messages = MessageFilter { limit: 1_000, ..MessageFilter::default() };
-    assert_eq!(history.messages(&messages).unwrap().len(), count("messages") - 1);
-    let since = MessageFilter { since_unix_ms: Some(1), ..messages };
-    assert_eq!(history.messages(&since).unwrap().len(), count("messages") - 1);
-    assert_eq!(history.tasks(&TaskFilter::default()).unwrap().len(), count("tasks") - 1);
+    let messages = MessageFilter {
+        limit: 1_000,
+        ..MessageFilter::default()
+    };
+    assert_eq!(
+        history.messages(&messages).unwrap().len(),
+        count("messages") - 1
+    );
+    let since = MessageFilter {
+        since_unix_ms: Some(1),
+        ..messages
+    };
+    assert_eq!(
+        history.messages(&since).unwrap().len(),
+        count("messages") - 1
+    );
+    assert_eq!(
+        history.tasks(&TaskFilter::default()).unwrap().len(),
+        count("tasks") - 1
+    );
     let why = history.task(TaskId(2)).unwrap_err();
-    assert!(why.code == "corrupt" && why.message.contains("row 2 of its table tasks"), "{why:?}");
+    assert!(
+        why.code == "corrupt" && why.message.contains("row 2 of its table tasks"),
+        "{why:?}"
+    );
 }

@@ -3,14 +3,19 @@
 
 use serde_json::{Value, json};
 
-use super::request::{ModelApi, ModelRequest, ConversationEntry, OfferedTool, SpeakerRole, unix_seconds, content_text};
+use super::request::{
+    ConversationEntry, ModelApi, ModelRequest, OfferedTool, SpeakerRole, content_text, unix_seconds,
+};
 use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
     let mut said = vec![];
     if !body["system"].is_null() {
-        said.push(ConversationEntry { role: SpeakerRole::System, text: content_text(&body["system"]) });
+        said.push(ConversationEntry {
+            role: SpeakerRole::System,
+            text: content_text(&body["system"]),
+        });
     }
     for message in body["messages"].as_array().into_iter().flatten() {
         let role = match message["role"].as_str() {
@@ -18,14 +23,24 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             Some("system") => SpeakerRole::System,
             _ => SpeakerRole::User,
         };
-        let (results, rest): (Vec<&Value>, Vec<&Value>) =
-            message["content"].as_array().into_iter().flatten().partition(|it| it["type"] == "tool_result");
+        let (results, rest): (Vec<&Value>, Vec<&Value>) = message["content"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .partition(|it| it["type"] == "tool_result");
         for result in &results {
-            said.push(ConversationEntry { role: SpeakerRole::Tool, text: content_text(&result["content"]) });
+            said.push(ConversationEntry {
+                role: SpeakerRole::Tool,
+                text: content_text(&result["content"]),
+            });
         }
         let text = match &message["content"] {
             Value::String(text) => text.clone(),
-            _ => rest.iter().map(|it| content_text(it)).collect::<Vec<_>>().join("\n"),
+            _ => rest
+                .iter()
+                .map(|it| content_text(it))
+                .collect::<Vec<_>>()
+                .join("\n"),
         };
         if results.is_empty() || !text.is_empty() {
             said.push(ConversationEntry { role, text });
@@ -44,10 +59,13 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             })
             .collect(),
         conversation: said,
-        schema: [&body["output_config"]["format"]["schema"], &body["output_format"]["schema"]]
-            .into_iter()
-            .find(|it| it.is_object())
-            .cloned(),
+        schema: [
+            &body["output_config"]["format"]["schema"],
+            &body["output_format"]["schema"],
+        ]
+        .into_iter()
+        .find(|it| it.is_object())
+        .cloned(),
     }
 }
 
@@ -64,7 +82,9 @@ fn usage_json(usage: &ModelUsage, output: u64) -> Value {
 fn content_blocks(answer: &ModelAnswer) -> Vec<Value> {
     let mut blocks = vec![];
     if !answer.reasoning.is_empty() {
-        blocks.push(json!({"type": "thinking", "thinking": answer.reasoning, "signature": "c2NyaXB0ZWQ="}));
+        blocks.push(
+            json!({"type": "thinking", "thinking": answer.reasoning, "signature": "c2NyaXB0ZWQ="}),
+        );
     }
     if !answer.text.is_empty() {
         blocks.push(json!({"type": "text", "text": answer.text}));
@@ -89,15 +109,26 @@ fn message_json(answer: &ModelAnswer, content: Vec<Value>, stop: Value, output: 
 }
 
 fn stop_reason(answer: &ModelAnswer) -> &'static str {
-    if answer.calls.is_empty() { "end_turn" } else { "tool_use" }
+    if answer.calls.is_empty() {
+        "end_turn"
+    } else {
+        "tool_use"
+    }
 }
 
 pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
-    message_json(answer, content_blocks(answer), json!(stop_reason(answer)), answer.usage.output)
+    message_json(
+        answer,
+        content_blocks(answer),
+        json!(stop_reason(answer)),
+        answer.usage.output,
+    )
 }
 
 pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
-    let mut events = vec![json!({"type": "message_start", "message": message_json(answer, vec![], Value::Null, 1)})];
+    let mut events = vec![
+        json!({"type": "message_start", "message": message_json(answer, vec![], Value::Null, 1)}),
+    ];
     events.push(json!({"type": "ping"}));
     for (index, block) in content_blocks(answer).into_iter().enumerate() {
         let (empty, deltas): (Value, Vec<Value>) = match block["type"].as_str() {
@@ -107,17 +138,28 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
                     .map(|it| json!({"type": "thinking_delta", "thinking": it}))
                     .collect();
                 deltas.push(json!({"type": "signature_delta", "signature": block["signature"]}));
-                (json!({"type": "thinking", "thinking": "", "signature": ""}), deltas)
+                (
+                    json!({"type": "thinking", "thinking": "", "signature": ""}),
+                    deltas,
+                )
             }
             Some("text") => (
                 json!({"type": "text", "text": ""}),
-                answer.text_pieces(&answer.text).map(|it| json!({"type": "text_delta", "text": it})).collect(),
+                answer
+                    .text_pieces(&answer.text)
+                    .map(|it| json!({"type": "text_delta", "text": it}))
+                    .collect(),
             ),
             _ => {
                 let input = block["input"].to_string();
-                let deltas =
-                    answer.text_pieces(&input).map(|it| json!({"type": "input_json_delta", "partial_json": it})).collect();
-                (json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}), deltas)
+                let deltas = answer
+                    .text_pieces(&input)
+                    .map(|it| json!({"type": "input_json_delta", "partial_json": it}))
+                    .collect();
+                (
+                    json!({"type": "tool_use", "id": block["id"], "name": block["name"], "input": {}}),
+                    deltas,
+                )
             }
         };
         events.push(json!({"type": "content_block_start", "index": index, "content_block": empty}));
@@ -132,13 +174,23 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
         "usage": usage_json(&answer.usage, answer.usage.output),
     }));
     events.push(json!({"type": "message_stop"}));
-    events.iter().map(|it| format!("event: {}\ndata: {it}\n\n", it["type"].as_str().unwrap_or_default())).collect()
+    events
+        .iter()
+        .map(|it| {
+            format!(
+                "event: {}\ndata: {it}\n\n",
+                it["type"].as_str().unwrap_or_default()
+            )
+        })
+        .collect()
 }
 
 pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, Value) {
     let kind = match failure {
         ModelFailure::Auth => "authentication_error",
-        ModelFailure::RateLimited { .. } | ModelFailure::QuotaExhausted { .. } => "rate_limit_error",
+        ModelFailure::RateLimited { .. } | ModelFailure::QuotaExhausted { .. } => {
+            "rate_limit_error"
+        }
         ModelFailure::ContextFull => "invalid_request_error",
         ModelFailure::ServerError => "api_error",
         ModelFailure::Overloaded => "overloaded_error",
@@ -150,36 +202,70 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
         add("retry-after", seconds.to_string());
         add("anthropic-ratelimit-requests-limit", "50".into());
         add("anthropic-ratelimit-requests-remaining", "0".into());
-        add("anthropic-ratelimit-requests-reset", rfc3339(unix_seconds() + seconds));
+        add(
+            "anthropic-ratelimit-requests-reset",
+            rfc3339(unix_seconds() + seconds),
+        );
         add("anthropic-ratelimit-tokens-remaining", "0".into());
-        add("anthropic-ratelimit-tokens-reset", rfc3339(unix_seconds() + seconds));
+        add(
+            "anthropic-ratelimit-tokens-reset",
+            rfc3339(unix_seconds() + seconds),
+        );
         if matches!(failure, ModelFailure::QuotaExhausted { .. }) {
             add("anthropic-ratelimit-unified-status", "rejected".into());
-            add("anthropic-ratelimit-unified-representative-claim", "five_hour".into());
-            add("anthropic-ratelimit-unified-reset", (unix_seconds() + seconds).to_string());
+            add(
+                "anthropic-ratelimit-unified-representative-claim",
+                "five_hour".into(),
+            );
+            add(
+                "anthropic-ratelimit-unified-reset",
+                (unix_seconds() + seconds).to_string(),
+            );
         }
     }
     let error = json!({"type": kind, "message": failure.message()});
-    (headers, json!({"type": "error", "error": error, "request_id": "req_scripted"}))
+    (
+        headers,
+        json!({"type": "error", "error": error, "request_id": "req_scripted"}),
+    )
 }
 
 /// Formats a date, given in seconds since 1970, in UTC. A crate for one function would be too much.
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
-    let leap = |it: u64| (it.is_multiple_of(4) && !it.is_multiple_of(100)) || it.is_multiple_of(400);
+    let leap =
+        |it: u64| (it.is_multiple_of(4) && !it.is_multiple_of(100)) || it.is_multiple_of(400);
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
         year += 1;
     }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let lengths = [
+        31,
+        28 + u64::from(leap(year)),
+        31,
+        30,
+        31,
+        30,
+        31,
+        31,
+        30,
+        31,
+        30,
+        31,
+    ];
     let mut month = 0;
     while days >= lengths[month] {
         days -= lengths[month];
         month += 1;
     }
     let (day, month) = (days + 1, month + 1);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
 }
 
 #[cfg(test)]

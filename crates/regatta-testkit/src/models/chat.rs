@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::request::{ModelApi, ModelRequest, ConversationEntry, OfferedTool, SpeakerRole, unix_seconds, content_text};
+use super::request::{
+    ConversationEntry, ModelApi, ModelRequest, OfferedTool, SpeakerRole, content_text, unix_seconds,
+};
 use super::responses;
 use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
@@ -15,20 +17,28 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             Some("tool" | "function") => SpeakerRole::Tool,
             _ => SpeakerRole::User,
         };
-        ConversationEntry { role, text: content_text(&it["content"]) }
+        ConversationEntry {
+            role,
+            text: content_text(&it["content"]),
+        }
     });
-    let tools = body["tools"].as_array().into_iter().flatten().map(|it| OfferedTool {
-        name: it["function"]["name"].as_str().unwrap_or_default().into(),
-        schema: it["function"]["parameters"].clone(),
-        ..OfferedTool::default()
-    });
+    let tools = body["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|it| OfferedTool {
+            name: it["function"]["name"].as_str().unwrap_or_default().into(),
+            schema: it["function"]["parameters"].clone(),
+            ..OfferedTool::default()
+        });
     ModelRequest {
         api: ModelApi::Chat,
         model: body["model"].as_str().unwrap_or_default().into(),
         is_streamed: body["stream"] == true,
         tools: tools.collect(),
         conversation: said.collect(),
-        schema: Some(body["response_format"]["json_schema"]["schema"].clone()).filter(Value::is_object),
+        schema: Some(body["response_format"]["json_schema"]["schema"].clone())
+            .filter(Value::is_object),
     }
 }
 
@@ -43,7 +53,11 @@ fn usage_json(usage: &ModelUsage) -> Value {
 }
 
 fn finish_reason(answer: &ModelAnswer) -> &'static str {
-    if answer.calls.is_empty() { "stop" } else { "tool_calls" }
+    if answer.calls.is_empty() {
+        "stop"
+    } else {
+        "tool_calls"
+    }
 }
 
 pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
@@ -77,9 +91,15 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
         })
     };
     let delta = |delta: Value, finish: Value| {
-        chunk(json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]), Value::Null)
+        chunk(
+            json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": finish}]),
+            Value::Null,
+        )
     };
-    let mut events = vec![delta(json!({"role": "assistant", "content": ""}), Value::Null)];
+    let mut events = vec![delta(
+        json!({"role": "assistant", "content": ""}),
+        Value::Null,
+    )];
     for piece in answer.text_pieces(&answer.text) {
         events.push(delta(json!({"content": piece}), Value::Null));
     }

@@ -3,17 +3,24 @@
 
 use serde_json::{Value, json};
 
-use super::request::{ModelApi, ModelRequest, ConversationEntry, OfferedTool, SpeakerRole};
+use super::request::{ConversationEntry, ModelApi, ModelRequest, OfferedTool, SpeakerRole};
 use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelRequest {
     let mut said = vec![];
     if !body["systemInstruction"].is_null() {
-        said.push(ConversationEntry { role: SpeakerRole::System, text: joined_texts(&body["systemInstruction"]["parts"]) });
+        said.push(ConversationEntry {
+            role: SpeakerRole::System,
+            text: joined_texts(&body["systemInstruction"]["parts"]),
+        });
     }
     for content in body["contents"].as_array().into_iter().flatten() {
-        let role = if content["role"] == "model" { SpeakerRole::Model } else { SpeakerRole::User };
+        let role = if content["role"] == "model" {
+            SpeakerRole::Model
+        } else {
+            SpeakerRole::User
+        };
         let answers: Vec<&Value> = content["parts"]
             .as_array()
             .into_iter()
@@ -23,7 +30,10 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
             .collect();
         for answer in &answers {
             let text = answer["output"].as_str().or(answer["error"].as_str());
-            said.push(ConversationEntry { role: SpeakerRole::Tool, text: text.map_or_else(|| answer.to_string(), str::to_owned) });
+            said.push(ConversationEntry {
+                role: SpeakerRole::Tool,
+                text: text.map_or_else(|| answer.to_string(), str::to_owned),
+            });
         }
         let text = joined_texts(&content["parts"]);
         if answers.is_empty() || !text.is_empty() {
@@ -31,14 +41,18 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
         }
     }
     let declared = body["tools"].as_array().into_iter().flatten();
-    let tools = declared.flat_map(|it| it["functionDeclarations"].as_array().into_iter().flatten()).map(|it| {
-        let schema = [&it["parametersJsonSchema"], &it["parameters"]].into_iter().find(|it| it.is_object());
-        OfferedTool {
-            name: it["name"].as_str().unwrap_or_default().into(),
-            schema: schema.cloned().unwrap_or_default(),
-            ..OfferedTool::default()
-        }
-    });
+    let tools = declared
+        .flat_map(|it| it["functionDeclarations"].as_array().into_iter().flatten())
+        .map(|it| {
+            let schema = [&it["parametersJsonSchema"], &it["parameters"]]
+                .into_iter()
+                .find(|it| it.is_object());
+            OfferedTool {
+                name: it["name"].as_str().unwrap_or_default().into(),
+                schema: schema.cloned().unwrap_or_default(),
+                ..OfferedTool::default()
+            }
+        });
     let asks = &body["generationConfig"];
     ModelRequest {
         api: ModelApi::Gemini,
@@ -46,12 +60,20 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
         is_streamed: stream,
         tools: tools.collect(),
         conversation: said,
-        schema: [&asks["responseJsonSchema"], &asks["responseSchema"]].into_iter().find(|it| it.is_object()).cloned(),
+        schema: [&asks["responseJsonSchema"], &asks["responseSchema"]]
+            .into_iter()
+            .find(|it| it.is_object())
+            .cloned(),
     }
 }
 
 fn joined_texts(parts: &Value) -> String {
-    let texts: Vec<&str> = parts.as_array().into_iter().flatten().filter_map(|it| it["text"].as_str()).collect();
+    let texts: Vec<&str> = parts
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["text"].as_str())
+        .collect();
     texts.join("\n")
 }
 
@@ -79,7 +101,11 @@ fn answer_json(answer: &ModelAnswer, parts: Vec<Value>, last: bool) -> Value {
 }
 
 fn call_parts(answer: &ModelAnswer) -> Vec<Value> {
-    answer.calls.iter().map(|it| json!({"functionCall": {"id": it.id, "name": it.name, "args": it.input_json()}})).collect()
+    answer
+        .calls
+        .iter()
+        .map(|it| json!({"functionCall": {"id": it.id, "name": it.name, "args": it.input_json()}}))
+        .collect()
 }
 
 pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
@@ -97,7 +123,11 @@ pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
 pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
     let mut events = vec![];
     for piece in answer.text_pieces(&answer.reasoning) {
-        events.push(answer_json(answer, vec![json!({"text": piece, "thought": true})], false));
+        events.push(answer_json(
+            answer,
+            vec![json!({"text": piece, "thought": true})],
+            false,
+        ));
     }
     for piece in answer.text_pieces(&answer.text) {
         events.push(answer_json(answer, vec![json!({"text": piece})], false));
@@ -109,13 +139,18 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
         events.push(answer_json(answer, calls, false));
     }
     events.push(answer_json(answer, vec![json!({"text": ""})], true));
-    events.iter().map(|it| format!("data: {it}\r\n\r\n")).collect()
+    events
+        .iter()
+        .map(|it| format!("data: {it}\r\n\r\n"))
+        .collect()
 }
 
 pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, Value) {
     let status = match failure {
         ModelFailure::Auth => "UNAUTHENTICATED",
-        ModelFailure::RateLimited { .. } | ModelFailure::QuotaExhausted { .. } => "RESOURCE_EXHAUSTED",
+        ModelFailure::RateLimited { .. } | ModelFailure::QuotaExhausted { .. } => {
+            "RESOURCE_EXHAUSTED"
+        }
         ModelFailure::ContextFull => "INVALID_ARGUMENT",
         ModelFailure::ServerError => "INTERNAL",
         ModelFailure::Overloaded => "UNAVAILABLE",
@@ -125,11 +160,17 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
     if let Some(reset) = failure.resets_after() {
         let seconds = reset.as_secs().max(1);
         headers.push(("retry-after".to_owned(), seconds.to_string()));
-        let period = if matches!(failure, ModelFailure::QuotaExhausted { .. }) { "PerDay" } else { "PerMinute" };
-        details.push(json!({"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{
-            "quotaMetric": "generativelanguage.googleapis.com/generate_content_requests",
-            "quotaId": format!("GenerateRequests{period}PerProjectPerModel"),
-        }]}));
+        let period = if matches!(failure, ModelFailure::QuotaExhausted { .. }) {
+            "PerDay"
+        } else {
+            "PerMinute"
+        };
+        details.push(
+            json!({"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": [{
+                "quotaMetric": "generativelanguage.googleapis.com/generate_content_requests",
+                "quotaId": format!("GenerateRequests{period}PerProjectPerModel"),
+            }]}),
+        );
         details.push(json!({"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": format!("{seconds}s")}));
     }
     let error = json!({"code": failure.status(), "message": failure.message(), "status": status, "details": details});

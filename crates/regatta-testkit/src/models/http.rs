@@ -22,19 +22,26 @@ pub(super) struct HttpRequest {
 
 impl HttpRequest {
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+        self.headers
+            .iter()
+            .find(|it| it.0 == name)
+            .map(|it| it.1.as_str())
     }
 
     /// Returns whether the request has a key in any of the usual places.
     pub(super) fn has_key(&self) -> bool {
         let named = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
-        named.iter().any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
+        named
+            .iter()
+            .any(|it| self.header(it).is_some_and(|it| !it.is_empty()))
             || self.query.split('&').any(|it| it.starts_with("key="))
     }
 
     /// Returns whether the connection stays open for another request.
     pub(super) fn keeps_alive(&self) -> bool {
-        !self.header("connection").is_some_and(|it| it.eq_ignore_ascii_case("close"))
+        !self
+            .header("connection")
+            .is_some_and(|it| it.eq_ignore_ascii_case("close"))
     }
 }
 
@@ -50,7 +57,8 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
         return Ok(None);
     }
     let mut words = first.split(' ');
-    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next()) else {
+    let (Some(method), Some(target), Some(version)) = (words.next(), words.next(), words.next())
+    else {
         return Err(invalid_data("the first line is not a request line"));
     };
     if !version.starts_with("HTTP/1.") {
@@ -62,19 +70,34 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
         if text.is_empty() {
             break;
         }
-        let (name, value) = text.split_once(':').ok_or_else(|| invalid_data("a header has no colon"))?;
+        let (name, value) = text
+            .split_once(':')
+            .ok_or_else(|| invalid_data("a header has no colon"))?;
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let mut request =
-        HttpRequest { method: method.into(), path: path.into(), query: query.into(), headers, body: Vec::new() };
-    if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+    let mut request = HttpRequest {
+        method: method.into(),
+        path: path.into(),
+        query: query.into(),
+        headers,
+        body: Vec::new(),
+    };
+    if request
+        .header("expect")
+        .is_some_and(|it| it.eq_ignore_ascii_case("100-continue"))
+    {
         from.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
-    if request.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
+    if request
+        .header("transfer-encoding")
+        .is_some_and(|it| it.eq_ignore_ascii_case("chunked"))
+    {
         request.body = read_chunked_body(from)?;
     } else if let Some(length) = request.header("content-length") {
-        let length: u64 = length.parse().map_err(|_| invalid_data("the length is not a number"))?;
+        let length: u64 = length
+            .parse()
+            .map_err(|_| invalid_data("the length is not a number"))?;
         if length > MAX_BODY_BYTES {
             return Err(invalid_data("the body is too long"));
         }
@@ -103,7 +126,8 @@ fn read_chunked_body(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
         let mut left = 1 << 10;
         let size = read_header_line(from, &mut left)?;
         let size = size.split(';').next().unwrap_or_default();
-        let size = u64::from_str_radix(size.trim(), 16).map_err(|_| invalid_data("a chunk has no size"))?;
+        let size = u64::from_str_radix(size.trim(), 16)
+            .map_err(|_| invalid_data("a chunk has no size"))?;
         if size + body.len() as u64 > MAX_BODY_BYTES {
             return Err(invalid_data("the body is too long"));
         }
@@ -127,7 +151,10 @@ pub(super) fn write_answer(
     head_only: bool,
 ) -> io::Result<()> {
     let mut out = response_head(status, headers);
-    out.push_str(&format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n", body.len()));
+    out.push_str(&format!(
+        "content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    ));
     to.write_all(out.as_bytes())?;
     if !head_only {
         to.write_all(body)?;
@@ -138,7 +165,10 @@ pub(super) fn write_answer(
 /// Starts an answer that is a stream of events.
 pub(super) fn begin_stream(to: &mut impl Write) -> io::Result<()> {
     let mut out = response_head(200, &[]);
-    out.push_str("content-type: text/event-stream\r\ncache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n");
+    out.push_str(
+        "content-type: text/event-stream\r\ncache-control: \
+        no-cache\r\ntransfer-encoding: chunked\r\n\r\n",
+    );
     to.write_all(out.as_bytes())?;
     to.flush()
 }

@@ -104,18 +104,34 @@ pub enum AnswerEnd {
 impl ModelRequest {
     /// Returns the last text of the user.
     pub(super) fn last_user_text(&self) -> &str {
-        self.conversation.iter().rev().find(|it| it.role == SpeakerRole::User).map_or("", |it| it.text.as_str())
+        self.conversation
+            .iter()
+            .rev()
+            .find(|it| it.role == SpeakerRole::User)
+            .map_or("", |it| it.text.as_str())
     }
 
     /// Returns all texts of the user.
     pub(super) fn user_texts(&self) -> Vec<String> {
-        self.conversation.iter().filter(|it| it.role == SpeakerRole::User).map(|it| it.text.clone()).collect()
+        self.conversation
+            .iter()
+            .filter(|it| it.role == SpeakerRole::User)
+            .map(|it| it.text.clone())
+            .collect()
     }
 
     /// Returns the results of tools since the model's last entry.
     pub(super) fn tool_results(&self) -> Vec<String> {
-        let since = self.conversation.iter().rposition(|it| it.role == SpeakerRole::Model).map_or(0, |it| it + 1);
-        self.conversation[since..].iter().filter(|it| it.role == SpeakerRole::Tool).map(|it| it.text.clone()).collect()
+        let since = self
+            .conversation
+            .iter()
+            .rposition(|it| it.role == SpeakerRole::Model)
+            .map_or(0, |it| it + 1);
+        self.conversation[since..]
+            .iter()
+            .filter(|it| it.role == SpeakerRole::Tool)
+            .map(|it| it.text.clone())
+            .collect()
     }
 
     /// Returns whether this is a side request.
@@ -123,7 +139,11 @@ impl ModelRequest {
     /// A request without tools cannot be work. Claude's adapter also asks for a suggestion of the
     /// next prompt, with the same tools and conversation as the work.
     pub(super) fn is_side_request(&self) -> bool {
-        self.tools.is_empty() || self.last_user_text().trim_start().starts_with("[SUGGESTION MODE")
+        self.tools.is_empty()
+            || self
+                .last_user_text()
+                .trim_start()
+                .starts_with("[SUGGESTION MODE")
     }
 
     /// Returns the answer to a side request: the smallest value that satisfies its schema.
@@ -140,14 +160,22 @@ fn minimal_value(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
     }
-    match schema["type"].as_str().map(str::to_ascii_lowercase).as_deref() {
+    match schema["type"]
+        .as_str()
+        .map(str::to_ascii_lowercase)
+        .as_deref()
+    {
         Some("string") => json!("A title"),
         Some("boolean") => json!(false),
         Some("integer" | "number") => json!(0),
         Some("array") => json!([]),
         _ => {
             let fields = schema["properties"].as_object();
-            fields.into_iter().flatten().map(|(name, of)| (name.clone(), minimal_value(of))).collect()
+            fields
+                .into_iter()
+                .flatten()
+                .map(|(name, of)| (name.clone(), minimal_value(of)))
+                .collect()
         }
     }
 }
@@ -157,11 +185,18 @@ pub(super) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
-            let texts: Vec<String> = parts.iter().map(content_text).filter(|it| !it.is_empty()).collect();
+            let texts: Vec<String> = parts
+                .iter()
+                .map(content_text)
+                .filter(|it| !it.is_empty())
+                .collect();
             texts.join("\n")
         }
         Value::Object(part) => {
-            let inner = part.get("text").or_else(|| part.get("content")).or_else(|| part.get("output"));
+            let inner = part
+                .get("text")
+                .or_else(|| part.get("content"))
+                .or_else(|| part.get("output"));
             inner.map(content_text).unwrap_or_default()
         }
         _ => String::new(),
@@ -170,5 +205,7 @@ pub(super) fn content_text(content: &Value) -> String {
 
 /// Returns the date in seconds, which every protocol has in its answers.
 pub(super) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |it| it.as_secs())
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::request::{ModelApi, ModelRequest, ConversationEntry, OfferedTool, SpeakerRole, unix_seconds, content_text};
+use super::request::{
+    ConversationEntry, ModelApi, ModelRequest, OfferedTool, SpeakerRole, content_text, unix_seconds,
+};
 use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 use super::tools::ToolInput;
@@ -10,36 +12,61 @@ use super::tools::ToolInput;
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
     let mut said = vec![];
     if let Some(text) = body["instructions"].as_str() {
-        said.push(ConversationEntry { role: SpeakerRole::System, text: text.into() });
+        said.push(ConversationEntry {
+            role: SpeakerRole::System,
+            text: text.into(),
+        });
     }
     if let Some(text) = body["input"].as_str() {
-        said.push(ConversationEntry { role: SpeakerRole::User, text: text.into() });
+        said.push(ConversationEntry {
+            role: SpeakerRole::User,
+            text: text.into(),
+        });
     }
     for item in body["input"].as_array().into_iter().flatten() {
         let role = match (item["type"].as_str(), item["role"].as_str()) {
-            (Some("function_call_output" | "custom_tool_call_output" | "local_shell_call_output"), _) => SpeakerRole::Tool,
+            (
+                Some(
+                    "function_call_output" | "custom_tool_call_output" | "local_shell_call_output",
+                ),
+                _,
+            ) => SpeakerRole::Tool,
             (Some("tool_search_output"), _) => SpeakerRole::Tool,
             (_, Some("user")) => SpeakerRole::User,
             (_, Some("system" | "developer")) => SpeakerRole::System,
             _ => SpeakerRole::Model,
         };
-        let text = if role == SpeakerRole::Tool { content_text(&item["output"]) } else { content_text(&item["content"]) };
+        let text = if role == SpeakerRole::Tool {
+            content_text(&item["output"])
+        } else {
+            content_text(&item["content"])
+        };
         said.push(ConversationEntry { role, text });
     }
     let mut tools = vec![];
     // Tools that a search has found count as offered from then on.
-    let found = body["input"].as_array().into_iter().flatten().filter(|it| it["type"] == "tool_search_output");
+    let found = body["input"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|it| it["type"] == "tool_search_output");
     let lists = found.map(|it| &it["tools"]).chain([&body["tools"]]);
     for tool in lists.flat_map(|it| it.as_array().into_iter().flatten()) {
         let name = tool["name"].as_str().unwrap_or_default();
         match tool["type"].as_str() {
             Some("namespace") => {
                 for inner in tool["tools"].as_array().into_iter().flatten() {
-                    tools.push(OfferedTool { namespace: Some(name.into()), ..offered_tool(inner) });
+                    tools.push(OfferedTool {
+                        namespace: Some(name.into()),
+                        ..offered_tool(inner)
+                    });
                 }
             }
             Some("function" | "custom") => tools.push(offered_tool(tool)),
-            Some("tool_search") => tools.push(OfferedTool { name: "tool_search".into(), ..offered_tool(tool) }),
+            Some("tool_search") => tools.push(OfferedTool {
+                name: "tool_search".into(),
+                ..offered_tool(tool)
+            }),
             // The provider's own tools, such as web search, run at the provider.
             _ => {}
         }
@@ -78,20 +105,26 @@ fn output_items(answer: &ModelAnswer) -> Vec<Value> {
     let mut items = vec![];
     if !answer.reasoning.is_empty() {
         let summary = json!([{"type": "summary_text", "text": answer.reasoning}]);
-        items.push(json!({"type": "reasoning", "id": format!("rs_{}", answer.id), "summary": summary,
-            "encrypted_content": null}));
+        items.push(
+            json!({"type": "reasoning", "id": format!("rs_{}", answer.id), "summary": summary,
+            "encrypted_content": null}),
+        );
     }
     if !answer.text.is_empty() {
         let content = json!([{"type": "output_text", "text": answer.text, "annotations": []}]);
-        items.push(json!({"type": "message", "id": format!("msg_{}", answer.id), "role": "assistant",
-            "status": "completed", "content": content}));
+        items.push(
+            json!({"type": "message", "id": format!("msg_{}", answer.id), "role": "assistant",
+            "status": "completed", "content": content}),
+        );
     }
     for call in &answer.calls {
         let mut item = match &call.input {
             ToolInput::Fields(fields) if call.name == "tool_search" => {
                 json!({"type": "tool_search_call", "execution": "client", "arguments": fields})
             }
-            ToolInput::Fields(fields) => json!({"type": "function_call", "arguments": fields.to_string()}),
+            ToolInput::Fields(fields) => {
+                json!({"type": "function_call", "arguments": fields.to_string()})
+            }
             ToolInput::Text(text) => json!({"type": "custom_tool_call", "input": text}),
         };
         item["id"] = json!(format!("fc_{}", call.id));
@@ -120,7 +153,12 @@ fn response_json(answer: &ModelAnswer, status: &str, output: Vec<Value>, usage: 
 }
 
 pub(super) fn complete_answer(answer: &ModelAnswer) -> Value {
-    response_json(answer, "completed", output_items(answer), usage_json(&answer.usage))
+    response_json(
+        answer,
+        "completed",
+        output_items(answer),
+        usage_json(&answer.usage),
+    )
 }
 
 pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
@@ -136,7 +174,8 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
             Some("message") => {
                 begun["content"] = json!([]);
                 events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
-                let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
+                let part =
+                    |text: &str| json!({"type": "output_text", "text": text, "annotations": []});
                 events.push(json!({"type": "response.content_part.added", "item_id": id, "output_index": index,
                     "content_index": 0, "part": part("")}));
                 for piece in answer.text_pieces(&answer.text) {
@@ -152,8 +191,10 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
                 begun["summary"] = json!([]);
                 events.push(json!({"type": "response.output_item.added", "output_index": index, "item": begun}));
                 for piece in answer.text_pieces(&answer.reasoning) {
-                    events.push(json!({"type": "response.reasoning_summary_text.delta", "item_id": id,
-                        "output_index": index, "summary_index": 0, "delta": piece}));
+                    events.push(
+                        json!({"type": "response.reasoning_summary_text.delta", "item_id": id,
+                        "output_index": index, "summary_index": 0, "delta": piece}),
+                    );
                 }
             }
             Some("tool_search_call") => {
@@ -172,17 +213,23 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
                     events.push(json!({"type": format!("{name}.delta"), "item_id": id, "output_index": index,
                         "delta": piece}));
                 }
-                let mut done = json!({"type": format!("{name}.done"), "item_id": id, "output_index": index});
+                let mut done =
+                    json!({"type": format!("{name}.done"), "item_id": id, "output_index": index});
                 done[field] = json!(text);
                 events.push(done);
             }
         }
-        events.push(json!({"type": "response.output_item.done", "output_index": index, "item": item}));
+        events.push(
+            json!({"type": "response.output_item.done", "output_index": index, "item": item}),
+        );
     }
     events.push(json!({"type": "response.completed", "response": complete_answer(answer)}));
     let numbered = events.iter_mut().enumerate().map(|(nth, event)| {
         event["sequence_number"] = json!(nth);
-        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+        format!(
+            "event: {}\ndata: {event}\n\n",
+            event["type"].as_str().unwrap_or_default()
+        )
     });
     numbered.collect()
 }
@@ -196,7 +243,8 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
         ModelFailure::ServerError => ("server_error", Value::Null),
         ModelFailure::Overloaded => ("server_error", json!("server_is_overloaded")),
     };
-    let mut error = json!({"message": failure.message(), "type": kind, "param": null, "code": code});
+    let mut error =
+        json!({"message": failure.message(), "type": kind, "param": null, "code": code});
     let mut headers = vec![];
     if let Some(reset) = failure.resets_after() {
         let seconds = reset.as_secs().max(1);

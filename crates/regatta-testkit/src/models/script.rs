@@ -20,7 +20,11 @@ pub struct ModelScript {
 impl ModelScript {
     /// Returns a story that ends with a plain sentence.
     pub fn new(marker: impl Into<String>, turns: impl Into<Vec<ModelTurn>>) -> ModelScript {
-        ModelScript { marker: marker.into(), turns: turns.into(), after_turns: ModelTurn::from_text("The work is done.") }
+        ModelScript {
+            marker: marker.into(),
+            turns: turns.into(),
+            after_turns: ModelTurn::from_text("The work is done."),
+        }
     }
 
     /// Repeats this turn when all turns are used.
@@ -65,22 +69,33 @@ impl ModelTurn {
 
     /// Returns a turn that calls a tool.
     pub fn from_action(act: ModelAction) -> ModelTurn {
-        ModelTurn { actions: vec![act], ..ModelTurn::from_text("") }
+        ModelTurn {
+            actions: vec![act],
+            ..ModelTurn::from_text("")
+        }
     }
 
     /// Returns a turn that writes a file.
     pub fn from_file_write(path: impl Into<String>, content: impl Into<String>) -> ModelTurn {
-        ModelTurn::from_action(ModelAction::WriteFile { path: path.into(), content: content.into() })
+        ModelTurn::from_action(ModelAction::WriteFile {
+            path: path.into(),
+            content: content.into(),
+        })
     }
 
     /// Returns a turn that runs a command line.
     pub fn from_command(command: impl Into<String>) -> ModelTurn {
-        ModelTurn::from_action(ModelAction::RunCommand { command: command.into() })
+        ModelTurn::from_action(ModelAction::RunCommand {
+            command: command.into(),
+        })
     }
 
     /// Returns a turn that fails once.
     pub fn from_failure(failure: ModelFailure) -> ModelTurn {
-        ModelTurn { failure: Some(failure), ..ModelTurn::from_text("") }
+        ModelTurn {
+            failure: Some(failure),
+            ..ModelTurn::from_text("")
+        }
     }
 
     /// Sets the text of the turn.
@@ -162,7 +177,13 @@ impl ModelUsage {
 impl Default for ModelUsage {
     /// Returns distinct numbers, so that a test notices swapped fields.
     fn default() -> ModelUsage {
-        ModelUsage { input: 300, cache_read: 2000, cache_write: 100, output: 50, reasoning: 0 }
+        ModelUsage {
+            input: 300,
+            cache_read: 2000,
+            cache_write: 100,
+            output: 50,
+            reasoning: 0,
+        }
     }
 }
 
@@ -224,7 +245,12 @@ impl ModelFailure {
     /// Returns the time until the failure ends, for the two kinds that report it.
     pub fn resets_after(&self) -> Option<Duration> {
         match self {
-            ModelFailure::RateLimited { resets_after: reset } | ModelFailure::QuotaExhausted { resets_after: reset } => Some(*reset),
+            ModelFailure::RateLimited {
+                resets_after: reset,
+            }
+            | ModelFailure::QuotaExhausted {
+                resets_after: reset,
+            } => Some(*reset),
             _ => None,
         }
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::request::{ModelApi, ModelRequest, AnswerEnd, SpeakerRole, RequestRecord};
 use super::http::{self, HttpRequest};
-use super::script::{TurnRepeat, AnswerPace, ModelScript, ModelTurn, ModelUsage};
+use super::request::{AnswerEnd, ModelApi, ModelRequest, RequestRecord, SpeakerRole};
+use super::script::{AnswerPace, ModelScript, ModelTurn, ModelUsage, TurnRepeat};
 use super::tools::{self, ModelToolCall};
 use super::{anthropic, chat, gemini, responses};
 
@@ -85,10 +85,19 @@ impl ModelServer {
     pub fn start_on(port: u16, stories: impl Into<Vec<ModelScript>>) -> io::Result<ModelServer> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
-        let inner = Arc::new(Inner { state: Mutex::default(), changed: Condvar::new() });
+        let inner = Arc::new(Inner {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let theirs = inner.clone();
-        let accepting = std::thread::Builder::new().name("models".into()).spawn(move || accept_connections(&listener, &theirs))?;
-        let server = ModelServer { inner, address, listener: Some(accepting) };
+        let accepting = std::thread::Builder::new()
+            .name("models".into())
+            .spawn(move || accept_connections(&listener, &theirs))?;
+        let server = ModelServer {
+            inner,
+            address,
+            listener: Some(accepting),
+        };
         for story in stories.into() {
             server.add_script(story);
         }
@@ -99,7 +108,12 @@ impl ModelServer {
     pub fn add_script(&self, story: ModelScript) {
         let mut state = self.inner.lock();
         state.scripts.retain(|it| it.script.marker != story.marker);
-        state.scripts.push(ScriptProgress { script: story, next_turn: 0, turn_requests: 0, first_request_at: None });
+        state.scripts.push(ScriptProgress {
+            script: story,
+            next_turn: 0,
+            turn_requests: 0,
+            first_request_at: None,
+        });
     }
 
     /// Returns the URL: `http://127.0.0.1:PORT`.
@@ -174,7 +188,10 @@ impl Inner {
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
-        self.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+        self.changed
+            .wait_timeout(state, time)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0
     }
 
     fn record_error(&self, what: String) {
@@ -219,7 +236,12 @@ fn serve_connection(connection: &TcpStream, inner: &Inner) -> io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
     while let Some(request) = http::read_request(&mut reader)? {
         let alive = request.keeps_alive();
-        let exchange = Exchange { inner, connection, request: &request, number: open(inner, &request) };
+        let exchange = Exchange {
+            inner,
+            connection,
+            request: &request,
+            number: open(inner, &request),
+        };
         let ended = exchange.answer_request();
         let goes_on = matches!(ended, Ok(AnswerEnd::Complete)) && alive;
         exchange.update_record(|it| it.outcome = Some(ended.unwrap_or(AnswerEnd::ClientHungUp)));
@@ -284,15 +306,28 @@ impl Exchange<'_> {
         let body: Value = match serde_json::from_slice(&self.request.body) {
             Ok(body) => body,
             Err(error) => {
-                self.inner.record_error(format!("{path}: the body is not JSON: {error}"));
-                return self.send_json(400, &[], &json!({"error": {"message": format!("the body is not JSON: {error}")}}));
+                self.inner
+                    .record_error(format!("{path}: the body is not JSON: {error}"));
+                return self.send_json(
+                    400,
+                    &[],
+                    &json!({"error": {"message": format!("the body is not JSON: {error}")}}),
+                );
             }
         };
         if path.ends_with("/messages/count_tokens") {
-            return self.send_json(200, &[], &json!({"input_tokens": self.request.body.len() / 4}));
+            return self.send_json(
+                200,
+                &[],
+                &json!({"input_tokens": self.request.body.len() / 4}),
+            );
         }
         if path.ends_with(":countTokens") {
-            return self.send_json(200, &[], &json!({"totalTokens": self.request.body.len() / 4}));
+            return self.send_json(
+                200,
+                &[],
+                &json!({"totalTokens": self.request.body.len() / 4}),
+            );
         }
         let asked = if path.ends_with("/messages") {
             anthropic::parse_request(&body)
@@ -300,7 +335,10 @@ impl Exchange<'_> {
             chat::parse_request(&body)
         } else if path.ends_with("/responses") {
             responses::parse_request(&body)
-        } else if let Some((name, verb)) = path.rsplit_once("/models/").and_then(|it| it.1.split_once(':')) {
+        } else if let Some((name, verb)) = path
+            .rsplit_once("/models/")
+            .and_then(|it| it.1.split_once(':'))
+        {
             match verb {
                 "generateContent" => gemini::parse_request(&body, name, false),
                 "streamGenerateContent" => gemini::parse_request(&body, name, true),
@@ -309,19 +347,39 @@ impl Exchange<'_> {
         } else {
             return self.answer_not_found();
         };
-        self.update_record(|it| it.is_fast = body["service_tier"] == "priority" || body["speed"] == "fast");
+        self.update_record(|it| {
+            it.is_fast = body["service_tier"] == "priority" || body["speed"] == "fast"
+        });
         self.answer_turn(&asked)
     }
 
     fn answer_not_found(&self) -> io::Result<AnswerEnd> {
-        let what = format!("the scripted server has no {} {}", self.request.method, self.request.path);
-        self.send_json(404, &[], &json!({"type": "error", "error": {"type": "not_found_error", "message": what}}))
+        let what = format!(
+            "the scripted server has no {} {}",
+            self.request.method, self.request.path
+        );
+        self.send_json(
+            404,
+            &[],
+            &json!({"type": "error", "error": {"type": "not_found_error", "message": what}}),
+        )
     }
 
-    fn send_json(&self, status: u16, headers: &[(String, String)], body: &Value) -> io::Result<AnswerEnd> {
+    fn send_json(
+        &self,
+        status: u16,
+        headers: &[(String, String)],
+        body: &Value,
+    ) -> io::Result<AnswerEnd> {
         self.update_record(|it| it.status = status);
         let mut to = self.connection;
-        http::write_answer(&mut to, status, headers, body.to_string().as_bytes(), self.request.method == "HEAD")?;
+        http::write_answer(
+            &mut to,
+            status,
+            headers,
+            body.to_string().as_bytes(),
+            self.request.method == "HEAD",
+        )?;
         Ok(AnswerEnd::Complete)
     }
 
@@ -338,7 +396,11 @@ impl Exchange<'_> {
             it.tool_results = asked.tool_results();
             it.is_side_request = side;
         });
-        let turn = if side { ModelTurn::from_text(asked.side_answer()) } else { self.next_turn(asked) };
+        let turn = if side {
+            ModelTurn::from_text(asked.side_answer())
+        } else {
+            self.next_turn(asked)
+        };
         if let Some(failure) = &turn.failure {
             let (headers, body) = match asked.api {
                 ModelApi::Anthropic => anthropic::failure_answer(failure),
@@ -352,10 +414,16 @@ impl Exchange<'_> {
             Ok(answer) => answer,
             Err(what) => {
                 self.inner.record_error(what.clone());
-                return self.send_json(400, &[], &json!({"type": "error", "error": {"type": "script", "message": what}}));
+                return self.send_json(
+                    400,
+                    &[],
+                    &json!({"type": "error", "error": {"type": "script", "message": what}}),
+                );
             }
         };
-        self.update_record(|it| it.called_tools = answer.calls.iter().map(|it| it.name.clone()).collect());
+        self.update_record(|it| {
+            it.called_tools = answer.calls.iter().map(|it| it.name.clone()).collect()
+        });
         if !asked.is_streamed {
             let body = match asked.api {
                 ModelApi::Anthropic => anthropic::complete_answer(&answer),
@@ -381,12 +449,26 @@ impl Exchange<'_> {
     /// Returns the next turn of the story whose marker is the last one in the user's text.
     fn next_turn(&self, asked: &ModelRequest) -> ModelTurn {
         let mut state = self.inner.lock();
-        let users = asked.conversation.iter().rev().filter(|it| it.role == SpeakerRole::User);
+        let users = asked
+            .conversation
+            .iter()
+            .rev()
+            .filter(|it| it.role == SpeakerRole::User);
         let found = users
             .filter_map(|it| last_marker(&state.scripts, &it.text))
             .next()
-            .or_else(|| state.scripts.iter().position(|it| it.script.marker == asked.model))
-            .or_else(|| state.scripts.iter().position(|it| it.script.marker.is_empty()));
+            .or_else(|| {
+                state
+                    .scripts
+                    .iter()
+                    .position(|it| it.script.marker == asked.model)
+            })
+            .or_else(|| {
+                state
+                    .scripts
+                    .iter()
+                    .position(|it| it.script.marker.is_empty())
+            });
         let Some(found) = found else {
             return ModelTurn::from_text("There is nothing to do.");
         };
@@ -396,10 +478,18 @@ impl Exchange<'_> {
         turn
     }
 
-    fn prepare_answer(&self, asked: &ModelRequest, turn: &ModelTurn) -> Result<ModelAnswer, String> {
+    fn prepare_answer(
+        &self,
+        asked: &ModelRequest,
+        turn: &ModelTurn,
+    ) -> Result<ModelAnswer, String> {
         let id = format!("scripted{:05}", self.number);
         let calls = turn.actions.iter().enumerate().map(|(n, act)| {
-            let prefix = if asked.api == ModelApi::Anthropic { "toolu" } else { "call" };
+            let prefix = if asked.api == ModelApi::Anthropic {
+                "toolu"
+            } else {
+                "call"
+            };
             tools::call_for_action(asked, act, format!("{prefix}_{id}{n}"))
         });
         Ok(ModelAnswer {
@@ -517,25 +607,47 @@ impl ScriptProgress {
 
 /// Returns the story whose marker is the last whole-word marker in a text.
 fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
-    let is_part = |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '-' || it == '_');
+    let is_part =
+        |it: Option<char>| it.is_some_and(|it| it.is_alphanumeric() || it == '-' || it == '_');
     let place = |marker: &str| {
         let whole = |at: &usize| {
-            !is_part(text[..*at].chars().next_back()) && !is_part(text[at + marker.len()..].chars().next())
+            !is_part(text[..*at].chars().next_back())
+                && !is_part(text[at + marker.len()..].chars().next())
         };
-        text.match_indices(marker).map(|it| it.0).filter(whole).last()
+        text.match_indices(marker)
+            .map(|it| it.0)
+            .filter(whole)
+            .last()
     };
-    let found = stories.iter().enumerate().filter(|it| !it.1.script.marker.is_empty());
-    found.filter_map(|(nth, it)| Some((place(&it.script.marker)?, nth))).max().map(|it| it.1)
+    let found = stories
+        .iter()
+        .enumerate()
+        .filter(|it| !it.1.script.marker.is_empty());
+    found
+        .filter_map(|(nth, it)| Some((place(&it.script.marker)?, nth)))
+        .max()
+        .map(|it| it.1)
 }
 
 /// Returns a list of models that the programs of OpenAI, Anthropic and Gemini accept.
 fn model_list(path: &str) -> Value {
-    let names = ["stub-model", "gpt-5.5", "claude-opus-4-7", "gemini-2.5-flash"];
+    let names = [
+        "stub-model",
+        "gpt-5.5",
+        "claude-opus-4-7",
+        "gemini-2.5-flash",
+    ];
     if path.contains("/v1beta/") {
-        let models: Vec<Value> = names.iter().map(|it| model_json(&format!("/v1beta/models/{it}"))).collect();
+        let models: Vec<Value> = names
+            .iter()
+            .map(|it| model_json(&format!("/v1beta/models/{it}")))
+            .collect();
         return json!({ "models": models });
     }
-    let models: Vec<Value> = names.iter().map(|it| model_json(&format!("/v1/models/{it}"))).collect();
+    let models: Vec<Value> = names
+        .iter()
+        .map(|it| model_json(&format!("/v1/models/{it}")))
+        .collect();
     json!({"object": "list", "data": models, "has_more": false, "first_id": names[0], "last_id": names[3]})
 }
 

@@ -7,7 +7,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::request::{ModelRequest, ConversationEntry, OfferedTool};
+use super::request::{ConversationEntry, ModelRequest, OfferedTool};
 use super::script::ModelAction;
 
 /// A tool call with the program's own names.
@@ -36,23 +36,39 @@ impl ModelToolCall {
     }
 }
 
-const WRITE_TOOLS: [&str; 5] = ["write", "write_file", "writefile", "create_file", "text_editor"];
-const SHELL_TOOLS: [&str; 7] =
-    ["bash", "shell_command", "exec_command", "run_shell_command", "shell", "local_shell", "execute"];
+const WRITE_TOOLS: [&str; 5] = [
+    "write",
+    "write_file",
+    "writefile",
+    "create_file",
+    "text_editor",
+];
+const SHELL_TOOLS: [&str; 7] = [
+    "bash",
+    "shell_command",
+    "exec_command",
+    "run_shell_command",
+    "shell",
+    "local_shell",
+    "execute",
+];
 const READ_TOOLS: [&str; 4] = ["read", "read_file", "readfile", "text_editor"];
 const PATH_FIELDS: [&str; 5] = ["file_path", "filepath", "path", "absolute_path", "filename"];
 const CONTENT_FIELDS: [&str; 5] = ["content", "contents", "file_text", "text", "new_str"];
 const COMMAND_FIELDS: [&str; 3] = ["command", "cmd", "script"];
 
 /// Returns the call for an act, or an error if the program offers no tool for it.
-pub(super) fn call_for_action(asked: &ModelRequest, act: &ModelAction, id: String) -> Result<ModelToolCall, String> {
+pub(super) fn call_for_action(
+    asked: &ModelRequest,
+    act: &ModelAction,
+    id: String,
+) -> Result<ModelToolCall, String> {
     let made = match act {
         ModelAction::WriteFile { path, content } => write_call(asked, path, content),
         ModelAction::RunCommand { command } => shell_call(asked, command),
         ModelAction::ReadFile { path } => read_call(asked, path),
-        ModelAction::FindTool { tool } => {
-            find_tool(asked, &["tool_search"]).map(|it| (it, ToolInput::Fields(json!({ "query": tool, "limit": 20 }))))
-        }
+        ModelAction::FindTool { tool } => find_tool(asked, &["tool_search"])
+            .map(|it| (it, ToolInput::Fields(json!({ "query": tool, "limit": 20 })))),
         ModelAction::CallTool { tool, input } => asked
             .tools
             .iter()
@@ -63,7 +79,12 @@ pub(super) fn call_for_action(asked: &ModelRequest, act: &ModelAction, id: Strin
         let names: Vec<&str> = asked.tools.iter().map(|it| it.name.as_str()).collect();
         format!("no tool was offered for {act:?}; the offered tools are {names:?}")
     })?;
-    Ok(ModelToolCall { id, name: offer.name.clone(), namespace: offer.namespace.clone(), input })
+    Ok(ModelToolCall {
+        id,
+        name: offer.name.clone(),
+        namespace: offer.namespace.clone(),
+        input,
+    })
 }
 
 /// Returns the first of these tools that is offered, with or without the prefix of an extension
@@ -77,10 +98,19 @@ fn find_tool<'a>(asked: &'a ModelRequest, names: &[&str]) -> Option<&'a OfferedT
     })
 }
 
-fn write_call<'a>(asked: &'a ModelRequest, path: &str, content: &str) -> Option<(&'a OfferedTool, ToolInput)> {
+fn write_call<'a>(
+    asked: &'a ModelRequest,
+    path: &str,
+    content: &str,
+) -> Option<(&'a OfferedTool, ToolInput)> {
     if let Some(offer) = find_tool(asked, &WRITE_TOOLS) {
         let mut fields = Map::new();
-        set_field(offer, &mut fields, &PATH_FIELDS, json!(path_for_tool(asked, offer, path)));
+        set_field(
+            offer,
+            &mut fields,
+            &PATH_FIELDS,
+            json!(path_for_tool(asked, offer, path)),
+        );
         set_field(offer, &mut fields, &CONTENT_FIELDS, json!(content));
         set_editor_verb(offer, &mut fields, "write");
         return Some((offer, ToolInput::Fields(fill_required(offer, fields))));
@@ -96,7 +126,10 @@ fn write_call<'a>(asked: &'a ModelRequest, path: &str, content: &str) -> Option<
         return Some((offer, ToolInput::Fields(fill_required(offer, fields))));
     }
     let (quoted_path, quoted) = (shell_quote(path), shell_quote(content));
-    shell_call(asked, &format!("mkdir -p \"$(dirname {quoted_path})\" && printf %s {quoted} > {quoted_path}"))
+    shell_call(
+        asked,
+        &format!("mkdir -p \"$(dirname {quoted_path})\" && printf %s {quoted} > {quoted_path}"),
+    )
 }
 
 fn shell_call<'a>(asked: &'a ModelRequest, command: &str) -> Option<(&'a OfferedTool, ToolInput)> {
@@ -106,7 +139,11 @@ fn shell_call<'a>(asked: &'a ModelRequest, command: &str) -> Option<(&'a Offered
     }
     let mut fields = Map::new();
     let (_, schema) = find_field(offer, &COMMAND_FIELDS)?;
-    let value = if schema["type"] == "array" { json!(["bash", "-lc", command]) } else { json!(command) };
+    let value = if schema["type"] == "array" {
+        json!(["bash", "-lc", command])
+    } else {
+        json!(command)
+    };
     set_field(offer, &mut fields, &COMMAND_FIELDS, value);
     Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
@@ -116,7 +153,12 @@ fn read_call<'a>(asked: &'a ModelRequest, path: &str) -> Option<(&'a OfferedTool
         return shell_call(asked, &format!("cat {}", shell_quote(path)));
     };
     let mut fields = Map::new();
-    set_field(offer, &mut fields, &PATH_FIELDS, json!(path_for_tool(asked, offer, path)));
+    set_field(
+        offer,
+        &mut fields,
+        &PATH_FIELDS,
+        json!(path_for_tool(asked, offer, path)),
+    );
     set_editor_verb(offer, &mut fields, "view");
     Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
@@ -144,7 +186,12 @@ fn set_field(offer: &OfferedTool, fields: &mut Map<String, Value>, names: &[&str
 
 /// Fills every required field that is still missing with a placeholder.
 fn fill_required(offer: &OfferedTool, mut fields: Map<String, Value>) -> Value {
-    for name in offer.schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+    for name in offer.schema["required"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+    {
         if !fields.contains_key(name) {
             let of = &offer.schema["properties"][name];
             let value = match of["type"].as_str().map(str::to_ascii_lowercase).as_deref() {
@@ -169,7 +216,8 @@ fn shell_quote(text: &str) -> String {
 /// that in their schema. The working directory then comes from the program's description of its
 /// surroundings in the prompt.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
-    let wants_absolute = find_field(offer, &PATH_FIELDS).is_some_and(|it| it.1.to_string().contains("bsolute"));
+    let wants_absolute =
+        find_field(offer, &PATH_FIELDS).is_some_and(|it| it.1.to_string().contains("bsolute"));
     if !wants_absolute || path.starts_with('/') {
         return path.to_owned();
     }
@@ -201,5 +249,7 @@ fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
 }
 
 fn find_ignoring_case(text: &str, wanted: &str) -> Option<usize> {
-    text.as_bytes().windows(wanted.len()).position(|it| it.eq_ignore_ascii_case(wanted.as_bytes()))
+    text.as_bytes()
+        .windows(wanted.len())
+        .position(|it| it.eq_ignore_ascii_case(wanted.as_bytes()))
 }

@@ -13,8 +13,8 @@ use hyper::body::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::listener::{DoubleRequest, DoubleListener, DoubleReply};
-use super::rate_limit::{RateTracker, RateRefusal, RateRule, TimeScale};
+use super::listener::{DoubleListener, DoubleReply, DoubleRequest};
+use super::rate_limit::{RateRefusal, RateRule, RateTracker, TimeScale};
 
 /// The way in which a call fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,18 +97,37 @@ pub(crate) struct ServiceAnswer {
 
 impl ServiceAnswer {
     pub(crate) fn ok(body: Value) -> ServiceAnswer {
-        ServiceAnswer { status: 200, headers: vec![], body, error: None }
+        ServiceAnswer {
+            status: 200,
+            headers: vec![],
+            body,
+            error: None,
+        }
     }
 
     pub(crate) fn with_status(status: u16, body: Value) -> ServiceAnswer {
-        ServiceAnswer { status, headers: vec![], body, error: None }
+        ServiceAnswer {
+            status,
+            headers: vec![],
+            body,
+            error: None,
+        }
     }
 
     pub(crate) fn error(status: u16, name: &str, body: Value) -> ServiceAnswer {
-        ServiceAnswer { status, headers: vec![], body, error: Some(name.to_owned()) }
+        ServiceAnswer {
+            status,
+            headers: vec![],
+            body,
+            error: Some(name.to_owned()),
+        }
     }
 
-    pub(crate) fn with_header(mut self, name: &'static str, value: impl Into<String>) -> ServiceAnswer {
+    pub(crate) fn with_header(
+        mut self,
+        name: &'static str,
+        value: impl Into<String>,
+    ) -> ServiceAnswer {
         self.headers.push((name, value.into()));
         self
     }
@@ -126,7 +145,9 @@ impl ServiceAnswer {
         for (name, value) in &self.headers {
             response = response.header(*name, value);
         }
-        response.body(Full::new(body)).expect("the doubles write valid headers")
+        response
+            .body(Full::new(body))
+            .expect("the doubles write valid headers")
     }
 }
 
@@ -134,12 +155,20 @@ impl ServiceAnswer {
 pub trait ServiceState: Send + 'static {
     /// Returns the answer to a client that must wait.
     #[doc(hidden)]
-    fn rate_limit_answer(operation: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value);
+    fn rate_limit_answer(
+        operation: &str,
+        seconds: f64,
+    ) -> (u16, Vec<(&'static str, String)>, Value);
 }
 
 pub(crate) fn rate_limited<W: ServiceState>(operation: &str, seconds: f64) -> ServiceAnswer {
     let (status, headers, body) = W::rate_limit_answer(operation, seconds);
-    ServiceAnswer { status, headers, body, error: Some("ratelimited".into()) }
+    ServiceAnswer {
+        status,
+        headers,
+        body,
+        error: Some("ratelimited".into()),
+    }
 }
 
 /// The records of a double, next to its world.
@@ -156,17 +185,40 @@ pub(crate) struct CallRecords {
 
 impl CallRecords {
     /// Records a violation.
-    pub(crate) fn add_violation(&mut self, by: &str, wrong: ViolationKind, what: impl Into<String>) {
+    pub(crate) fn add_violation(
+        &mut self,
+        by: &str,
+        wrong: ViolationKind,
+        what: impl Into<String>,
+    ) {
         let at = self.started.elapsed();
-        self.violations.push(Violation { noticed: at, app: by.to_owned(), kind: wrong, description: what.into() });
+        self.violations.push(Violation {
+            noticed: at,
+            app: by.to_owned(),
+            kind: wrong,
+            description: what.into(),
+        });
     }
 
     /// Counts a call against these limits. A refusal is recorded as a violation.
-    pub(crate) fn count_call(&mut self, by: &str, operation: &str, rules: &[RateRule]) -> Result<(), RateRefusal> {
+    pub(crate) fn count_call(
+        &mut self,
+        by: &str,
+        operation: &str,
+        rules: &[RateRule],
+    ) -> Result<(), RateRefusal> {
         let taken = self.limiter.count_call(rules, self.scale, Instant::now());
         if let Err(refused) = &taken {
-            let wrong = if refused.is_too_soon { ViolationKind::TooSoon } else { ViolationKind::RateLimit };
-            self.add_violation(by, wrong, format!("{operation}: the limit \"{}\" was reached", refused.key));
+            let wrong = if refused.is_too_soon {
+                ViolationKind::TooSoon
+            } else {
+                ViolationKind::RateLimit
+            };
+            self.add_violation(
+                by,
+                wrong,
+                format!("{operation}: the limit \"{}\" was reached", refused.key),
+            );
         }
         taken
     }
@@ -208,7 +260,9 @@ impl<W> DoubleView<'_, W> {
 
     /// Returns the successful calls of one operation.
     pub fn answered<'b>(&'b self, operation: &'b str) -> impl Iterator<Item = &'b ServiceCall> {
-        self.calls().iter().filter(move |it| it.operation == operation && it.error.is_none() && it.status < 300)
+        self.calls()
+            .iter()
+            .filter(move |it| it.operation == operation && it.error.is_none() && it.status < 300)
     }
 
     /// Returns all violations so far.
@@ -232,7 +286,10 @@ pub struct ServiceDouble<W> {
 
 impl<W: ServiceState> ServiceDouble<W> {
     /// Starts the listener. Requests go to `handler`.
-    pub(crate) async fn open<F>(world: W, handler: fn(Arc<ServiceDouble<W>>, DoubleRequest) -> F) -> Arc<ServiceDouble<W>>
+    pub(crate) async fn open<F>(
+        world: W,
+        handler: fn(Arc<ServiceDouble<W>>, DoubleRequest) -> F,
+    ) -> Arc<ServiceDouble<W>>
     where
         F: Future<Output = DoubleReply> + Send + 'static,
     {
@@ -246,9 +303,17 @@ impl<W: ServiceState> ServiceDouble<W> {
             faults: BTreeMap::new(),
             counter: 0,
         };
-        let state = Mutex::new(DoubleState { service: world, records: ledger });
+        let state = Mutex::new(DoubleState {
+            service: world,
+            records: ledger,
+        });
         let door = DoubleListener::new().await;
-        let desk = Arc::new(ServiceDouble { state, changed: watch::Sender::new(0), listener: door, started });
+        let desk = Arc::new(ServiceDouble {
+            state,
+            changed: watch::Sender::new(0),
+            listener: door,
+            started,
+        });
         let theirs = Arc::downgrade(&desk);
         desk.listener.set_handler(Arc::new(move |asked| {
             let desk = theirs.upgrade();
@@ -265,7 +330,10 @@ impl<W: ServiceState> ServiceDouble<W> {
 
     pub(crate) fn update<T>(&self, act: impl FnOnce(&mut W, &mut CallRecords) -> T) -> T {
         let mut state = self.lock();
-        let DoubleState { service: world, records: ledger } = &mut *state;
+        let DoubleState {
+            service: world,
+            records: ledger,
+        } = &mut *state;
         let result = act(world, ledger);
         drop(state);
         self.changed.send_modify(|it| *it += 1);
@@ -275,7 +343,10 @@ impl<W: ServiceState> ServiceDouble<W> {
     /// Changes the state without waking waiting tests.
     pub(crate) fn update_silently<T>(&self, act: impl FnOnce(&mut W, &mut CallRecords) -> T) -> T {
         let mut state = self.lock();
-        let DoubleState { service: world, records: ledger } = &mut *state;
+        let DoubleState {
+            service: world,
+            records: ledger,
+        } = &mut *state;
         act(world, ledger)
     }
 
@@ -292,7 +363,10 @@ impl<W: ServiceState> ServiceDouble<W> {
     /// Reads the current state.
     pub fn view<T>(&self, look: impl FnOnce(&DoubleView<'_, W>) -> T) -> T {
         let state = self.lock();
-        look(&DoubleView { service: &state.service, records: &state.records })
+        look(&DoubleView {
+            service: &state.service,
+            records: &state.records,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, DoubleState<W>> {
@@ -347,7 +421,10 @@ impl<W: ServiceState> ServiceDouble<W> {
     #[track_caller]
     pub fn assert_well_behaved(&self) {
         let violations = self.violations();
-        assert!(violations.is_empty(), "the client broke the service's rules:\n{violations:#?}");
+        assert!(
+            violations.is_empty(),
+            "the client broke the service's rules:\n{violations:#?}"
+        );
     }
 
     /// Refuses connections and cuts the existing ones.
@@ -362,12 +439,21 @@ impl<W: ServiceState> ServiceDouble<W> {
     }
 
     /// Waits until the condition holds. Panics with the log if the time runs out.
-    pub async fn wait_for(&self, mut holds: impl FnMut(&DoubleView<'_, W>) -> bool, within: Duration) {
-        self.wait_for_some(|view| holds(view).then_some(()), within).await;
+    pub async fn wait_for(
+        &self,
+        mut holds: impl FnMut(&DoubleView<'_, W>) -> bool,
+        within: Duration,
+    ) {
+        self.wait_for_some(|view| holds(view).then_some(()), within)
+            .await;
     }
 
     /// Waits until `look` returns a value. Panics with the log if the time runs out.
-    pub async fn wait_for_some<T>(&self, mut look: impl FnMut(&DoubleView<'_, W>) -> Option<T>, within: Duration) -> T {
+    pub async fn wait_for_some<T>(
+        &self,
+        mut look: impl FnMut(&DoubleView<'_, W>) -> Option<T>,
+        within: Duration,
+    ) -> T {
         let mut changes = self.changed.subscribe();
         let deadline = tokio::time::Instant::now() + within;
         loop {
@@ -376,7 +462,11 @@ impl<W: ServiceState> ServiceDouble<W> {
                 return found;
             }
             let more = tokio::time::timeout_at(deadline, changes.changed()).await;
-            assert!(matches!(more, Ok(Ok(()))), "the condition did not hold within {within:?}:\n{}", self.history_text());
+            assert!(
+                matches!(more, Ok(Ok(()))),
+                "the condition did not hold within {within:?}:\n{}",
+                self.history_text()
+            );
         }
     }
 
@@ -394,7 +484,11 @@ impl<W: ServiceState> ServiceDouble<W> {
             );
         }
         for it in &state.records.violations {
-            let _ = writeln!(story, "violation at {:.3?} by \"{}\", {:?}: {}", it.noticed, it.app, it.kind, it.description);
+            let _ = writeln!(
+                story,
+                "violation at {:.3?} by \"{}\", {:?}: {}",
+                it.noticed, it.app, it.kind, it.description
+            );
         }
         story
     }
@@ -408,35 +502,69 @@ impl<W: ServiceState> ServiceDouble<W> {
         act: impl FnOnce(&mut W, &mut CallRecords) -> ServiceAnswer,
     ) -> DoubleReply {
         let arrived = self.started.elapsed();
-        let fault = self.lock().records.faults.get_mut(operation).and_then(VecDeque::pop_front);
+        let fault = self
+            .lock()
+            .records
+            .faults
+            .get_mut(operation)
+            .and_then(VecDeque::pop_front);
         if let Some(ServiceFault::Delay(wait)) = fault {
             tokio::time::sleep(wait).await;
         }
         self.update(|world, ledger| {
             let answer = match fault {
-                Some(ServiceFault::Status(status)) => ServiceAnswer::error(status, "ordered", Value::Null),
+                Some(ServiceFault::Status(status)) => {
+                    ServiceAnswer::error(status, "ordered", Value::Null)
+                }
                 Some(ServiceFault::RetryAfter(seconds)) => {
                     let key = wait_key(operation, by);
-                    ledger.limiter.order_wait(&key, Instant::now() + Duration::from_secs_f64(seconds));
+                    ledger
+                        .limiter
+                        .order_wait(&key, Instant::now() + Duration::from_secs_f64(seconds));
                     rate_limited::<W>(operation, seconds)
                 }
-                Some(ServiceFault::DropBeforeAnswer) => ServiceAnswer::error(0, "dropped", Value::Null),
+                Some(ServiceFault::DropBeforeAnswer) => {
+                    ServiceAnswer::error(0, "dropped", Value::Null)
+                }
                 Some(ServiceFault::DropAfterCall | ServiceFault::Delay(_)) | None => {
                     // After an ordered wait, early calls are refused, whatever the other limits
                     // allow.
-                    let held = RateRule::window(wait_key(operation, by), u32::MAX, Duration::from_secs(1));
+                    let held =
+                        RateRule::window(wait_key(operation, by), u32::MAX, Duration::from_secs(1));
                     match ledger.count_call(by, operation, &[held]) {
                         Ok(()) => act(world, ledger),
                         Err(refused) => rate_limited::<W>(operation, refused.seconds),
                     }
                 }
             };
-            let dropped = matches!(fault, Some(ServiceFault::DropBeforeAnswer | ServiceFault::DropAfterCall));
-            let reply = if dropped { DoubleReply::Dropped } else { DoubleReply::Answer(answer.to_response()) };
-            let ServiceAnswer { status, body, error, .. } = answer;
+            let dropped = matches!(
+                fault,
+                Some(ServiceFault::DropBeforeAnswer | ServiceFault::DropAfterCall)
+            );
+            let reply = if dropped {
+                DoubleReply::Dropped
+            } else {
+                DoubleReply::Answer(answer.to_response())
+            };
+            let ServiceAnswer {
+                status,
+                body,
+                error,
+                ..
+            } = answer;
             let (operation, by) = (operation.to_owned(), by.to_owned());
             let done = ledger.started.elapsed();
-            ledger.calls.push(ServiceCall { arrived, answered: done, operation, app: by, input, status, answer: body, error, fault });
+            ledger.calls.push(ServiceCall {
+                arrived,
+                answered: done,
+                operation,
+                app: by,
+                input,
+                status,
+                answer: body,
+                error,
+                fault,
+            });
             reply
         })
     }

@@ -34,14 +34,19 @@ impl DoubleRequest {
     }
 
     pub(crate) fn query(&self, name: &str) -> Option<&str> {
-        self.query.iter().find(|it| it.0 == name).map(|it| it.1.as_str())
+        self.query
+            .iter()
+            .find(|it| it.0 == name)
+            .map(|it| it.1.as_str())
     }
 
     /// Returns the token of a `Bearer` header, or of a `token` header as some GitHub clients send
     /// it.
     pub(crate) fn bearer(&self) -> Option<&str> {
         let (scheme, token) = self.header("authorization")?.split_once(' ')?;
-        ["bearer", "token"].contains(&scheme.to_ascii_lowercase().as_str()).then_some(token.trim())
+        ["bearer", "token"]
+            .contains(&scheme.to_ascii_lowercase().as_str())
+            .then_some(token.trim())
     }
 }
 
@@ -52,7 +57,8 @@ pub(crate) enum DoubleReply {
     Dropped,
 }
 
-type Handler = Arc<dyn Fn(DoubleRequest) -> Pin<Box<dyn Future<Output = DoubleReply> + Send>> + Send + Sync>;
+type Handler =
+    Arc<dyn Fn(DoubleRequest) -> Pin<Box<dyn Future<Output = DoubleReply> + Send>> + Send + Sync>;
 
 /// A listener that can be closed and opened again on the same port.
 pub(crate) struct DoubleListener {
@@ -67,7 +73,9 @@ pub(crate) struct DoubleListener {
 
 impl DoubleListener {
     pub(crate) async fn new() -> DoubleListener {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has a free port");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .await
+            .expect("loopback has a free port");
         let address = listener.local_addr().expect("the listener is bound");
         DoubleListener {
             address,
@@ -95,12 +103,22 @@ impl DoubleListener {
         if self.accept_task().is_some() {
             return;
         }
-        let first = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let first = self
+            .reserved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let listener = match first {
             Some(listener) => listener,
-            None => TcpListener::bind(self.address).await.expect("nobody else has taken the port"),
+            None => TcpListener::bind(self.address)
+                .await
+                .expect("nobody else has taken the port"),
         };
-        let handler = self.handler.get().expect("the handler is set before the listener opens").clone();
+        let handler = self
+            .handler
+            .get()
+            .expect("the handler is set before the listener opens")
+            .clone();
         let mut gone = self.closings.subscribe();
         gone.borrow_and_update();
         *self.accept_task() = Some(tokio::spawn(async move {
@@ -144,7 +162,9 @@ impl DoubleListener {
     }
 
     fn accept_task(&self) -> std::sync::MutexGuard<'_, Option<JoinHandle<()>>> {
-        self.accept_task.lock().unwrap_or_else(PoisonError::into_inner)
+        self.accept_task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -165,7 +185,8 @@ async fn handle_connection(stream: TcpStream, handler: Handler) {
             }
         }
     });
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let connection =
+        hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     // A client that closes early, and a drop that the test ordered, are not errors.
     let _ended = connection.with_upgrades().await;
 }
@@ -177,7 +198,11 @@ async fn read_request(mut request: Request<Incoming>) -> io::Result<DoubleReques
     let body = if upgrading {
         Bytes::new()
     } else {
-        Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(|it| io::Error::other(it.to_string()))?.to_bytes()
+        Limited::new(body, MAX_BODY_BYTES)
+            .collect()
+            .await
+            .map_err(|it| io::Error::other(it.to_string()))?
+            .to_bytes()
     };
     Ok(DoubleRequest {
         method: parts.method.to_string(),
@@ -219,7 +244,9 @@ pub(crate) fn escape_form(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for it in text.bytes() {
         match it {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' => escaped.push(char::from(it)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' => {
+                escaped.push(char::from(it))
+            }
             b' ' => escaped.push('+'),
             other => escaped.push_str(&format!("%{other:02X}")),
         }
@@ -234,6 +261,9 @@ mod tests {
     #[test]
     fn an_escaped_form_parses_to_the_same_fields() {
         let text = "a=b&c d+%\u{e9}\u{1f600}\"";
-        assert_eq!(parse_form(&format!("x={}&y", escape_form(text))), [("x".into(), text.into()), ("y".into(), String::new())]);
+        assert_eq!(
+            parse_form(&format!("x={}&y", escape_form(text))),
+            [("x".into(), text.into()), ("y".into(), String::new())]
+        );
     }
 }

@@ -8,7 +8,8 @@
 //!
 //! - `calls()`: every API call with its time, its answer and its error;
 //! - `violations()`: calls that the real service would reject or punish;
-//! - `fail_next(operation, n, fault)`: makes the next `n` calls of an operation fail ([`ServiceFault`]);
+//! - `fail_next(operation, n, fault)`: makes the next `n` calls of an operation fail
+//!   ([`ServiceFault`]);
 //! - `go_away()` and `come_back()`: cut all connections and refuse new ones, and listen again on
 //!   the same port;
 //! - `limits(scale)`: makes limits and waits run faster ([`TimeScale`]);
@@ -29,5 +30,5 @@ pub mod linear;
 pub mod slack;
 pub mod telegram;
 
-pub use double::{ServiceCall, ServiceDouble, ServiceFault, DoubleView, Violation, ViolationKind};
+pub use double::{DoubleView, ServiceCall, ServiceDouble, ServiceFault, Violation, ViolationKind};
 pub use rate_limit::TimeScale;

@@ -32,26 +32,47 @@ pub(crate) enum DeliveryError {
 }
 
 /// Sends a request and waits for the answer, at most for `patience`.
-pub(crate) async fn deliver_request(letter: OutgoingRequest, patience: Duration) -> Result<ReceivedResponse, DeliveryError> {
-    tokio::time::timeout(patience, send_without_timeout(letter)).await.unwrap_or(Err(DeliveryError::TimedOut))
+pub(crate) async fn deliver_request(
+    letter: OutgoingRequest,
+    patience: Duration,
+) -> Result<ReceivedResponse, DeliveryError> {
+    tokio::time::timeout(patience, send_without_timeout(letter))
+        .await
+        .unwrap_or(Err(DeliveryError::TimedOut))
 }
 
 async fn send_without_timeout(letter: OutgoingRequest) -> Result<ReceivedResponse, DeliveryError> {
     let (host, path) = host_and_path(&letter.url).ok_or(DeliveryError::Refused)?;
-    let stream = TcpStream::connect(host).await.map_err(|_| DeliveryError::Refused)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|_| DeliveryError::Refused)?;
+    let stream = TcpStream::connect(host)
+        .await
+        .map_err(|_| DeliveryError::Refused)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|_| DeliveryError::Refused)?;
     let driving = tokio::spawn(connection);
     let mut request = Request::post(path).header("host", host);
     for (name, value) in &letter.headers {
         request = request.header(name, value);
     }
-    let request = request.body(Full::new(letter.body)).map_err(|_| DeliveryError::Refused)?;
+    let request = request
+        .body(Full::new(letter.body))
+        .map_err(|_| DeliveryError::Refused)?;
     let result = async {
-        let response = sender.send_request(request).await.map_err(|_| DeliveryError::Refused)?;
+        let response = sender
+            .send_request(request)
+            .await
+            .map_err(|_| DeliveryError::Refused)?;
         let (parts, body) = response.into_parts();
-        let body = body.collect().await.map_err(|_| DeliveryError::Refused)?.to_bytes();
-        Ok(ReceivedResponse { status: parts.status.as_u16(), headers: parts.headers, body })
+        let body = body
+            .collect()
+            .await
+            .map_err(|_| DeliveryError::Refused)?
+            .to_bytes();
+        Ok(ReceivedResponse {
+            status: parts.status.as_u16(),
+            headers: parts.headers,
+            body,
+        })
     }
     .await;
     driving.abort();

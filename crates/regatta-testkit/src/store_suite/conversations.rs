@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 
 use regatta_core::agent::{Profile, RegisterAgent, Role, Runtime};
 use regatta_core::command::Command;
-use regatta_core::conversation::{ConversationCommand, Author, ChangeDestination, FollowUps, ThreadMessage, Service, ShowOutcome};
-use regatta_core::start_gates::StartFacts;
+use regatta_core::conversation::{
+    Author, ChangeDestination, ConversationCommand, FollowUps, Service, ShowOutcome, ThreadMessage,
+};
 use regatta_core::ids::{ConversationId, Now};
 use regatta_core::schedule::PollRequest;
+use regatta_core::start_gates::StartFacts;
 
 use super::history_fixture::{HistoryBuilder, agent_named, project_named};
 
@@ -22,7 +24,10 @@ fn thread_message(delivery: &str, text: &str) -> Command {
         address: BTreeMap::from([("channel".to_owned(), "C1".to_owned())]),
         title: "#dev".into(),
         url: Some("https://example.invalid/1".into()),
-        author: Author { id: "U1".into(), name: "Ann".into() },
+        author: Author {
+            id: "U1".into(),
+            name: "Ann".into(),
+        },
         may_ask_for_work: true,
         should_reply_to_refused: false,
         text: text.into(),
@@ -53,23 +58,59 @@ pub(super) fn add_conversations(it: &mut HistoryBuilder) {
     }));
     it.run_as_daemon(thread_message("1.1", "fix the login bug"));
     let id = ConversationId(it.board.counters.conversation);
-    let task = it.board.conversations[&id].task.expect("the conversation was prompted");
-    let poll = PollRequest { task: Some(task), ..PollRequest::new(agent_named("vera")) };
-    it.run_as_daemon(Command::PollSupervised { poll, facts: Box::<StartFacts>::default() });
+    let task = it.board.conversations[&id]
+        .task
+        .expect("the conversation was prompted");
+    let poll = PollRequest {
+        task: Some(task),
+        ..PollRequest::new(agent_named("vera"))
+    };
+    it.run_as_daemon(Command::PollSupervised {
+        poll,
+        facts: Box::<StartFacts>::default(),
+    });
     let attempt = it.board.tasks[&task].attempt.expect("it started");
     let token = it.board.attempts[&attempt].token;
-    let how = regatta_core::attempt::ProgramExit::Done { output: Some("Fixed.".into()) };
-    it.run_as_daemon(Command::ReportExited { attempt, token, exit: how });
-    let (verdict, findings) = (super::history_fixture::passed_verdict(&["x/login"]), Default::default());
-    it.run_as_daemon(Command::ReportWorkVerdict { attempt, token, verdict, findings });
-    let shown = ShowOutcome::Visible { stage: 1, refs: vec!["17.1".into()] };
-    it.run_as_daemon(Command::Converse(Box::new(ConversationCommand::ReportShown { conversation: id, post: 1, shown })));
+    let how = regatta_core::attempt::ProgramExit::Done {
+        output: Some("Fixed.".into()),
+    };
+    it.run_as_daemon(Command::ReportExited {
+        attempt,
+        token,
+        exit: how,
+    });
+    let (verdict, findings) = (
+        super::history_fixture::passed_verdict(&["x/login"]),
+        Default::default(),
+    );
+    it.run_as_daemon(Command::ReportWorkVerdict {
+        attempt,
+        token,
+        verdict,
+        findings,
+    });
+    let shown = ShowOutcome::Visible {
+        stage: 1,
+        refs: vec!["17.1".into()],
+    };
+    it.run_as_daemon(Command::Converse(Box::new(
+        ConversationCommand::ReportShown {
+            conversation: id,
+            post: 1,
+            shown,
+        },
+    )));
     // After more than a week without messages, the conversation releases its resources and the
     // delivery is forgotten.
-    it.now = Now { fleet_ms: it.now.fleet_ms + 9 * 24 * 3_600_000, ..it.now };
+    it.now = Now {
+        fleet_ms: it.now.fleet_ms + 9 * 24 * 3_600_000,
+        ..it.now
+    };
     it.run_as_daemon(Command::Tick);
     it.run_as_daemon(thread_message("2.1", "and another"));
     let last = ConversationId(it.board.counters.conversation);
-    it.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close { conversation: last })));
+    it.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {
+        conversation: last,
+    })));
     it.run_as_daemon(thread_message("3.1", "one that stays"));
 }

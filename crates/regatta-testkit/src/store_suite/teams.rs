@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use regatta_core::agent::Runtime;
+use regatta_core::agent_protocol::{AgentEvent, StopReason};
 use regatta_core::attempt::ProgramExit;
 use regatta_core::board::Row;
 use regatta_core::command::{Command, CommandOutcome};
-use regatta_core::unknown_fields::ExtraValue;
 use regatta_core::ids::{LaunchId, MemberName, TeamName};
-use regatta_core::launch::{TeamLaunch, ProgramFacts, MemberResolution};
-use regatta_core::agent_protocol::{AgentEvent, StopReason};
-use regatta_core::team::{TeamCommand, TeamBackup, CreateTeam, TeamEnvironment, TeamMember, Team};
+use regatta_core::launch::{MemberResolution, ProgramFacts, TeamLaunch};
+use regatta_core::team::{CreateTeam, Team, TeamBackup, TeamCommand, TeamEnvironment, TeamMember};
+use regatta_core::unknown_fields::ExtraValue;
 
 use super::history_fixture::{HistoryBuilder, all_steps, project_named};
 use super::{StoreHarness, commit_all, last_rows};
@@ -21,9 +21,17 @@ fn team_name(text: &str) -> TeamName {
 }
 
 fn new_member(text: &str, provider: &str) -> TeamMember {
-    let extra = BTreeMap::from([("from_tomorrow".to_owned(), ExtraValue::List(vec![ExtraValue::U64(1), ExtraValue::Null(())]))]);
+    let extra = BTreeMap::from([(
+        "from_tomorrow".to_owned(),
+        ExtraValue::List(vec![ExtraValue::U64(1), ExtraValue::Null(())]),
+    )]);
     let of = Some(provider.to_owned());
-    TeamMember { provider: of, environment: Some("own".into()), extra, ..TeamMember::named(MemberName::new(text).unwrap()) }
+    TeamMember {
+        provider: of,
+        environment: Some("own".into()),
+        extra,
+        ..TeamMember::named(MemberName::new(text).unwrap())
+    }
 }
 
 fn run_team_command(it: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome {
@@ -31,7 +39,10 @@ fn run_team_command(it: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome
 }
 
 fn create_team(it: &mut HistoryBuilder, team: &str) {
-    let environment = TeamEnvironment { env: [("A".to_owned(), "1".to_owned())].into(), ..TeamEnvironment::default() };
+    let environment = TeamEnvironment {
+        env: [("A".to_owned(), "1".to_owned())].into(),
+        ..TeamEnvironment::default()
+    };
     run_team_command(
         it,
         TeamCommand::Create(CreateTeam {
@@ -47,44 +58,79 @@ fn create_team(it: &mut HistoryBuilder, team: &str) {
 
 fn team_and_launch(it: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
     let team = Team::clone(&it.board.teams[&team_name(team)]);
-    let launch = TeamLaunch::clone(&it.board.launches[&team.launch.expect("the team was launched")]);
+    let launch =
+        TeamLaunch::clone(&it.board.launches[&team.launch.expect("the team was launched")]);
     (team, launch)
 }
 
 /// Launches a team. All its programs are found, and the members in `up` come up.
 fn launch_team(it: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
-    let CommandOutcome::Launched(Some(id)) = run_team_command(it, TeamCommand::Launch { team: team_name(team), left_out: vec![] }) else {
+    let CommandOutcome::Launched(Some(id)) = run_team_command(
+        it,
+        TeamCommand::Launch {
+            team: team_name(team),
+            left_out: vec![],
+        },
+    ) else {
         panic!("{team} was not launched")
     };
     let found = ["amy", "tom"].map(|it| MemberResolution {
         member: MemberName::new(it).unwrap(),
         runtime: Some(Runtime::Scripted),
         backend: None,
-        program: ProgramFacts { path: Some("/bin/agent".into()), ..ProgramFacts::default() },
+        program: ProgramFacts {
+            path: Some("/bin/agent".into()),
+            ..ProgramFacts::default()
+        },
         keys: vec![],
         files: vec![],
         fast_mode: None,
         notes: vec!["found".into()],
         problem: None,
     });
-    it.run_as_daemon(Command::ReportResolved { launch: id, found: found.to_vec() });
+    it.run_as_daemon(Command::ReportResolved {
+        launch: id,
+        found: found.to_vec(),
+    });
     for who in up {
         let (attempt, token) = session_of(it, team, who);
-        it.run_as_daemon(Command::ReportLaunched { attempt, token, sandbox: None, warnings: vec![] });
+        it.run_as_daemon(Command::ReportLaunched {
+            attempt,
+            token,
+            sandbox: None,
+            warnings: vec![],
+        });
         for (n, said) in (1..).zip([
-            AgentEvent::Started { session: Some("s".into()), model: Some("m".into()) },
+            AgentEvent::Started {
+                session: Some("s".into()),
+                model: Some("m".into()),
+            },
             AgentEvent::TurnStarted { n: 0 },
-            AgentEvent::TurnEnded { stop: StopReason::EndTurn, class: None, detail: "here".into() },
+            AgentEvent::TurnEnded {
+                stop: StopReason::EndTurn,
+                class: None,
+                detail: "here".into(),
+            },
         ]) {
-            it.run_as_daemon(Command::ReportAgentEvent { attempt, token, n, event: said });
+            it.run_as_daemon(Command::ReportAgentEvent {
+                attempt,
+                token,
+                n,
+                event: said,
+            });
         }
     }
     id
 }
 
 fn session_of(it: &HistoryBuilder, team: &str, who: &str) -> (regatta_core::ids::AttemptId, u64) {
-    let entry = team_and_launch(it, team).1.entry(&MemberName::new(who).unwrap()).cloned();
-    let attempt = entry.and_then(|it| it.attempt).expect("the member has a session");
+    let entry = team_and_launch(it, team)
+        .1
+        .entry(&MemberName::new(who).unwrap())
+        .cloned();
+    let attempt = entry
+        .and_then(|it| it.attempt)
+        .expect("the member has a session");
     (attempt, it.board.attempts[&attempt].token)
 }
 
@@ -93,21 +139,55 @@ pub(super) fn add_teams(it: &mut HistoryBuilder) {
     for team in ["harbour", "quay"] {
         create_team(it, team);
         launch_team(it, team, &["amy", "tom"]);
-        run_team_command(it, TeamCommand::Stop { team: team_name(team), reason: "enough".into() });
+        run_team_command(
+            it,
+            TeamCommand::Stop {
+                team: team_name(team),
+                reason: "enough".into(),
+            },
+        );
         for who in ["tom", "amy"] {
             let (attempt, token) = session_of(it, team, who);
-            it.run_as_daemon(Command::ReportExited { attempt, token, exit: ProgramExit::Lost });
+            it.run_as_daemon(Command::ReportExited {
+                attempt,
+                token,
+                exit: ProgramExit::Lost,
+            });
         }
         launch_team(it, team, &["amy"]);
     }
-    run_team_command(it, TeamCommand::Stop { team: team_name("quay"), reason: "enough".into() });
+    run_team_command(
+        it,
+        TeamCommand::Stop {
+            team: team_name("quay"),
+            reason: "enough".into(),
+        },
+    );
     for who in ["tom", "amy"] {
         let (attempt, token) = session_of(it, "quay", who);
-        it.run_as_daemon(Command::ReportExited { attempt, token, exit: ProgramExit::Lost });
+        it.run_as_daemon(Command::ReportExited {
+            attempt,
+            token,
+            exit: ProgramExit::Lost,
+        });
     }
     let (team, launch) = team_and_launch(it, "quay");
-    run_team_command(it, TeamCommand::Restore { backup: TeamBackup { team, launch: Some(launch), extra: BTreeMap::new() } });
-    run_team_command(it, TeamCommand::Delete { team: team_name("quay") });
+    run_team_command(
+        it,
+        TeamCommand::Restore {
+            backup: TeamBackup {
+                team,
+                launch: Some(launch),
+                extra: BTreeMap::new(),
+            },
+        },
+    );
+    run_team_command(
+        it,
+        TeamCommand::Delete {
+            team: team_name("quay"),
+        },
+    );
 }
 
 pub fn j12_launches_are_found_newest_first(harness: &mut dyn StoreHarness) {
@@ -118,14 +198,29 @@ pub fn j12_launches_are_found_newest_first(harness: &mut dyn StoreHarness) {
     for team in ["harbour", "quay", "nobody"] {
         let mut expected: Vec<TeamLaunch> = last_rows(&steps)
             .into_values()
-            .filter_map(|it| if let Row::Launch(it) = it { Some(TeamLaunch::clone(&it)) } else { None })
+            .filter_map(|it| {
+                if let Row::Launch(it) = it {
+                    Some(TeamLaunch::clone(&it))
+                } else {
+                    None
+                }
+            })
             .filter(|it| it.team == team_name(team))
             .collect();
         expected.sort_by_key(|it| std::cmp::Reverse(it.id));
-        assert_eq!(expected.len() >= 2, team != "nobody", "the story launches {team} {} times", expected.len());
+        assert_eq!(
+            expected.len() >= 2,
+            team != "nobody",
+            "the story launches {team} {} times",
+            expected.len()
+        );
         for limit in [0, 1, 2, 9] {
             let found = history.launches(&team_name(team), limit).unwrap();
-            assert_eq!(found, expected[..limit.min(expected.len())], "{team}, at most {limit}");
+            assert_eq!(
+                found,
+                expected[..limit.min(expected.len())],
+                "{team}, at most {limit}"
+            );
         }
     }
 }

@@ -20,7 +20,10 @@ pub(crate) struct ReceivedWebhook {
 
 impl ReceivedWebhook {
     pub(crate) fn header(&self, name: &str) -> &str {
-        self.headers.get(name).and_then(|it| it.to_str().ok()).unwrap_or_default()
+        self.headers
+            .get(name)
+            .and_then(|it| it.to_str().ok())
+            .unwrap_or_default()
     }
 
     pub(crate) fn json(&self) -> serde_json::Value {
@@ -38,7 +41,9 @@ pub(crate) struct TestWebhookServer {
 }
 
 impl TestWebhookServer {
-    pub(crate) async fn listen(rule: impl FnMut(&ReceivedWebhook) -> Option<(u16, String)> + Send + 'static) -> TestWebhookServer {
+    pub(crate) async fn listen(
+        rule: impl FnMut(&ReceivedWebhook) -> Option<(u16, String)> + Send + 'static,
+    ) -> TestWebhookServer {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let (sender, letters) = mpsc::unbounded_channel();
@@ -57,23 +62,38 @@ impl TestWebhookServer {
                     async move {
                         let (parts, body) = request.into_parts();
                         let body = body.collect().await.unwrap().to_bytes();
-                        let letter = ReceivedWebhook { headers: parts.headers, body };
+                        let letter = ReceivedWebhook {
+                            headers: parts.headers,
+                            body,
+                        };
                         let answer = (rule.lock().unwrap())(&letter);
                         let _ = sender.send(letter);
-                        let Some((status, body)) = answer else { return std::future::pending().await };
-                        let response = Response::builder().status(status).body(Full::new(Bytes::from(body)));
+                        let Some((status, body)) = answer else {
+                            return std::future::pending().await;
+                        };
+                        let response = Response::builder()
+                            .status(status)
+                            .body(Full::new(Bytes::from(body)));
                         Ok::<_, Infallible>(response.unwrap())
                     }
                 });
                 tokio::spawn(
-                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service),
+                    hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service),
                 );
             }
         });
-        TestWebhookServer { url, received: letters, _open: open }
+        TestWebhookServer {
+            url,
+            received: letters,
+            _open: open,
+        }
     }
 
     pub(crate) async fn next(&mut self) -> ReceivedWebhook {
-        tokio::time::timeout(crate::http_client::TEST_TIMEOUT, self.received.recv()).await.unwrap().unwrap()
+        tokio::time::timeout(crate::http_client::TEST_TIMEOUT, self.received.recv())
+            .await
+            .unwrap()
+            .unwrap()
     }
 }

@@ -14,7 +14,8 @@ pub(crate) enum TokenCommand {
     Add {
         /// Name of the token; changes made with it are recorded under this name
         name: String,
-        /// Rights of the token: admin includes operator, operator includes viewer; runner takes tasks
+        /// Rights of the token: admin includes operator, operator includes viewer; runner takes
+        /// tasks
         #[arg(long, value_enum)]
         scope: TokenScopeArg,
         /// Lifetime, such as 30d; without it the token is valid until it is removed
@@ -58,13 +59,25 @@ impl ListenArgs {
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
         // The daemon runs in another directory, so relative paths become absolute.
-        let whole = |it: &PathBuf| std::path::absolute(it).unwrap_or_else(|_| it.clone()).into_os_string();
+        let whole = |it: &PathBuf| {
+            std::path::absolute(it)
+                .unwrap_or_else(|_| it.clone())
+                .into_os_string()
+        };
         let mut pair = |name: &str, value: OsString| flags.extend([name.into(), value]);
-        self.listen.iter().for_each(|it| pair("--listen", it.into()));
-        self.tls_cert.iter().for_each(|it| pair("--tls-cert", whole(it)));
-        self.tls_key.iter().for_each(|it| pair("--tls-key", whole(it)));
+        self.listen
+            .iter()
+            .for_each(|it| pair("--listen", it.into()));
+        self.tls_cert
+            .iter()
+            .for_each(|it| pair("--tls-cert", whole(it)));
+        self.tls_key
+            .iter()
+            .for_each(|it| pair("--tls-key", whole(it)));
         self.host.iter().for_each(|it| pair("--host", it.into()));
-        self.web_dir.iter().for_each(|it| pair("--web-dir", whole(it)));
+        self.web_dir
+            .iter()
+            .for_each(|it| pair("--web-dir", whole(it)));
         if self.insecure_listen {
             flags.push("--insecure-listen".into());
         }
@@ -120,7 +133,12 @@ pub(crate) struct RunnerArgs {
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,
     /// Time that running attempts get to finish when the runner is stopped, in milliseconds
-    #[arg(long, value_name = "MS", env = "SHUTDOWN_TIMEOUT", default_value_t = 30_000)]
+    #[arg(
+        long,
+        value_name = "MS",
+        env = "SHUTDOWN_TIMEOUT",
+        default_value_t = 30_000
+    )]
     pub(crate) shutdown_timeout: u64,
 }
 

@@ -52,7 +52,12 @@ pub(crate) struct AgentAddArgs {
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
     /// Number of tasks the agent may work on at once, 1 to 20
-    #[arg(long, default_value_t = 1, env = "MAX_CONCURRENT_TASKS", hide_env = true)]
+    #[arg(
+        long,
+        default_value_t = 1,
+        env = "MAX_CONCURRENT_TASKS",
+        hide_env = true
+    )]
     pub(crate) max_tasks: u32,
     /// Program and arguments; the command runtime replaces {prompt} with the prompt
     #[arg(long, value_name = "COMMAND")]
@@ -93,7 +98,8 @@ pub(crate) struct AgentAddArgs {
     /// Block network access
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an optional :PORT; may be repeated
+    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an
+    /// optional :PORT; may be repeated
     #[arg(long = "egress", value_name = "HOST")]
     pub(crate) egress: Vec<String>,
     /// Run the agent only on runners that have this label; may be repeated
@@ -121,19 +127,24 @@ fn parse_pair(text: &str) -> Result<(String, String), String> {
 fn check_variable_name(name: &str) -> Result<(), String> {
     let fine = !name.is_empty()
         && !name.starts_with(|it: char| it.is_ascii_digit())
-        && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
+        && name
+            .bytes()
+            .all(|it| it.is_ascii_alphanumeric() || it == b'_');
     if fine {
         Ok(())
     } else {
-        Err(format!("{name:?} is not a valid variable name: use letters, digits and _, and do not start with a digit"))
+        Err(format!(
+            "{name:?} is not a valid variable name: use letters, digits and _, and do not start \
+            with a digit"
+        ))
     }
 }
 
 /// Parses the name and the source of a secret. The secret itself never stands on the command line.
 fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, String> {
-    use regatta_core::agent::{SecretVariable, SecretSource};
-    const SECRET_FORMAT: &str =
-        "write it as NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE; the value itself is not stored";
+    use regatta_core::agent::{SecretSource, SecretVariable};
+    const SECRET_FORMAT: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or \
+        NAME=command:LINE; the value itself is not stored";
     let (name, source) = text.split_once('=').ok_or(SECRET_FORMAT)?;
     check_variable_name(name)?;
     let from = match source.split_once(':') {
@@ -142,7 +153,10 @@ fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, Strin
         Some(("command", it)) if !it.is_empty() => SecretSource::Command(it.to_owned()),
         _ => return Err(SECRET_FORMAT.to_owned()),
     };
-    Ok(SecretVariable { name: name.to_owned(), from })
+    Ok(SecretVariable {
+        name: name.to_owned(),
+        from,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -251,7 +265,8 @@ pub(crate) enum PolicyCommand {
         /// Effect on a matching request; ask passes it to a person
         #[arg(value_enum)]
         effect: RuleEffectArg,
-        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch, switch_mode, other
+        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch,
+        /// switch_mode, other
         #[arg(long)]
         tool: Option<String>,
         /// Match this command line; * matches anything
@@ -315,13 +330,16 @@ pub(crate) enum BudgetCommand {
 }
 
 fn parse_budget_scope(text: &str) -> Result<budget::BudgetScope, String> {
-    budget::BudgetScope::try_from(text.to_owned()).map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
+    budget::BudgetScope::try_from(text.to_owned())
+        .map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
 }
 
 /// Parses dollars as people write them, and returns millionths of a dollar.
 pub(super) fn parse_dollars(text: &str) -> Result<u64, String> {
     let plain = text.strip_prefix('$').unwrap_or(text);
-    let amount: f64 = plain.parse().map_err(|_| "write dollars, such as 2.50".to_owned())?;
+    let amount: f64 = plain
+        .parse()
+        .map_err(|_| "write dollars, such as 2.50".to_owned())?;
     if !(0.0..=1e9).contains(&amount) {
         return Err("write dollars, such as 2.50".to_owned());
     }

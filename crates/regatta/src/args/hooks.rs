@@ -19,9 +19,13 @@ fn parse_time(text: &str) -> Result<u64, String> {
     if let Ok(ago) = duration_ms(text) {
         return Ok(now.saturating_sub(ago));
     }
-    let date = text.parse::<jiff::Timestamp>().ok().map(|it| it.as_millisecond());
-    date.and_then(|it| u64::try_from(it).ok())
-        .ok_or_else(|| "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned())
+    let date = text
+        .parse::<jiff::Timestamp>()
+        .ok()
+        .map(|it| it.as_millisecond());
+    date.and_then(|it| u64::try_from(it).ok()).ok_or_else(|| {
+        "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned()
+    })
 }
 
 #[derive(Debug, Args)]
@@ -59,7 +63,12 @@ pub(crate) enum MsgCommand {
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
         /// Agent to act as (default: you)
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: Option<AgentName>,
         /// Reply to this message, in its thread
         #[arg(long, value_name = "MESSAGE")]
@@ -113,7 +122,12 @@ pub(crate) enum MsgCommand {
         #[arg(value_parser = parse_channel)]
         channel: ChannelName,
         /// Agent to act as
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: AgentName,
         /// Do not mark the messages as read
         #[arg(long)]
@@ -149,7 +163,12 @@ pub(crate) enum HookCommand {
         /// Hook to test, such as H2
         id: HookId,
         /// Test with a message that exists
-        #[arg(long, value_name = "MESSAGE", conflicts_with = "text", required_unless_present = "text")]
+        #[arg(
+            long,
+            value_name = "MESSAGE",
+            conflicts_with = "text",
+            required_unless_present = "text"
+        )]
         message: Option<MessageId>,
         /// Test with this text, without posting it
         #[arg(long)]

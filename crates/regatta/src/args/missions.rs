@@ -105,12 +105,21 @@ pub(crate) enum CostByArg {
 
 /// Parses the value of `--since` and returns how many days ago that was. Dates are in UTC.
 pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
-    days_between(text, jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date())
+    days_between(
+        text,
+        jiff::Timestamp::now()
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .date(),
+    )
 }
 
 fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
-    let many =
-        |it: &str, days: u32| it.parse::<u32>().ok().and_then(|it| it.checked_mul(days)).filter(|it| *it < 36_500);
+    let many = |it: &str, days: u32| {
+        it.parse::<u32>()
+            .ok()
+            .and_then(|it| it.checked_mul(days))
+            .filter(|it| *it < 36_500)
+    };
     let found = match text {
         "today" => Some(0),
         "yesterday" => Some(1),
@@ -123,7 +132,9 @@ fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
             }
         },
     };
-    found.ok_or_else(|| "write today, yesterday, 7d, 2w or a date in the past, such as 2026-07-01".into())
+    found.ok_or_else(|| {
+        "write today, yesterday, 7d, 2w or a date in the past, such as 2026-07-01".into()
+    })
 }
 
 #[cfg(test)]
@@ -133,12 +144,26 @@ mod tests {
     #[test]
     fn since_accepts_names_durations_and_past_dates() {
         let today = jiff::civil::date(2026, 3, 2);
-        for (text, days) in
-            [("today", 0), ("yesterday", 1), ("7d", 7), ("2w", 14), ("2026-03-02", 0), ("2026-02-27", 3)]
-        {
+        for (text, days) in [
+            ("today", 0),
+            ("yesterday", 1),
+            ("7d", 7),
+            ("2w", 14),
+            ("2026-03-02", 0),
+            ("2026-02-27", 3),
+        ] {
             assert_eq!(days_between(text, today), Ok(days), "{text}");
         }
-        for bad in ["", "d", "-1d", "2026-03-03", "7", "tomorrow", "99999999d", "2026-13-01"] {
+        for bad in [
+            "",
+            "d",
+            "-1d",
+            "2026-03-03",
+            "7",
+            "tomorrow",
+            "99999999d",
+            "2026-13-01",
+        ] {
             assert!(days_between(bad, today).is_err(), "{bad}");
         }
     }

@@ -7,7 +7,8 @@ use super::*;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Plan file (TOML or JSON), - for standard input, or a goal in words that an agent turns into a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
+    /// Plan file (TOML or JSON), - for standard input, or a goal in words that an agent turns into
+    /// a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
     #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
     /// Plan file, like PLAN; - reads standard input
@@ -16,7 +17,8 @@ pub(crate) struct RunArgs {
     /// Give the tasks to the workers of this team; launch the team if it does not run
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agents", "resume"])]
     pub(crate) team: Option<TeamName>,
-    /// Limit the cost in US dollars, such as 2.50; at the limit nothing more starts and the inbox shows it
+    /// Limit the cost in US dollars, such as 2.50; at the limit nothing more starts and the inbox
+    /// shows it
     #[arg(long, value_name = "DOLLARS", value_parser = super::agents::parse_dollars, conflicts_with = "resume")]
     pub(crate) budget: Option<u64>,
     /// Agent that turns a goal into a plan (default: the first of the agents)
@@ -37,7 +39,8 @@ pub(crate) struct RunArgs {
     /// Wait until nothing more can happen without a person; the exit code is the outcome
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Start each task as soon as it is ready (flow, the default), or layer by layer (waves); regatta.toml can change the default
+    /// Start each task as soon as it is ready (flow, the default), or layer by layer (waves);
+    /// regatta.toml can change the default
     #[arg(long, value_enum)]
     pub(crate) mode: Option<RunModeArg>,
     /// Maximum number of attempts at once

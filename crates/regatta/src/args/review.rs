@@ -15,7 +15,8 @@ pub(crate) struct DiffArgs {
     /// Show only the number of changed lines per file
     #[arg(long)]
     pub(crate) stat: bool,
-    /// Open each changed file in a diff program: COMMAND, $REGATTA_DIFF_TOOL, or an installed editor
+    /// Open each changed file in a diff program: COMMAND, $REGATTA_DIFF_TOOL, or an installed
+    /// editor
     #[arg(long, value_name = "COMMAND", num_args = 0..=1, require_equals = true, conflicts_with = "stat")]
     pub(crate) tool: Option<Option<String>>,
     /// Print without a pager (REGATTA_PAGER, GIT_PAGER and PAGER choose the pager)
@@ -49,20 +50,30 @@ pub(crate) struct CommentArg {
 impl FromStr for CommentArg {
     type Err = String;
 
-    /// Parses `PATH:LINE:TEXT`. A path may contain colons, so the first number between two colons is the line.
+    /// Parses `PATH:LINE:TEXT`. A path may contain colons, so the first number between two colons
+    /// is the line.
     fn from_str(text: &str) -> Result<CommentArg, String> {
-        let wrong = |what: &str| format!("{what}; write PATH:LINE:TEXT, such as src/a.rs:41:\"shorter\"");
+        let wrong =
+            |what: &str| format!("{what}; write PATH:LINE:TEXT, such as src/a.rs:41:\"shorter\"");
         let ends = text.match_indices(':').map(|it| it.0);
         for colon in ends {
             let (path, rest) = (&text[..colon], &text[colon + 1..]);
-            let Some((line, said)) = rest.split_once(':') else { break };
-            let Ok(line) = line.trim().parse::<u32>() else { continue };
+            let Some((line, said)) = rest.split_once(':') else {
+                break;
+            };
+            let Ok(line) = line.trim().parse::<u32>() else {
+                continue;
+            };
             let (path, said) = (path.trim().trim_start_matches("./"), said.trim());
             return match (path.is_empty(), line, said.is_empty()) {
                 (true, ..) => Err(wrong("the path is missing")),
                 (_, 0, _) => Err(wrong("lines are counted from 1")),
                 (.., true) => Err(wrong("the text is missing")),
-                _ => Ok(CommentArg { path: path.into(), line, text: said.into() }),
+                _ => Ok(CommentArg {
+                    path: path.into(),
+                    line,
+                    text: said.into(),
+                }),
             };
         }
         Err(wrong("the line number is missing"))
@@ -82,13 +93,20 @@ mod tests {
     #[test]
     fn a_comment_needs_a_path_a_line_and_a_text() {
         for (text, wanted) in [
-            ("src/a.rs:41:use a token bucket", "src/a.rs:41: use a token bucket"),
+            (
+                "src/a.rs:41:use a token bucket",
+                "src/a.rs:41: use a token bucket",
+            ),
             ("src/a.rs:41: use a: b", "src/a.rs:41: use a: b"),
             ("./a.rs:1:x", "a.rs:1: x"),
             ("odd:name.rs:7:x", "odd:name.rs:7: x"),
             ("a.rs:7:see line 8:9", "a.rs:7: see line 8:9"),
         ] {
-            assert_eq!(text.parse::<CommentArg>().map(|it| it.to_string()), Ok(wanted.to_owned()), "{text}");
+            assert_eq!(
+                text.parse::<CommentArg>().map(|it| it.to_string()),
+                Ok(wanted.to_owned()),
+                "{text}"
+            );
         }
         for (text, why) in [
             ("just words", "line number is missing"),
@@ -99,7 +117,10 @@ mod tests {
             ("a.rs:7: ", "text is missing"),
         ] {
             let said = text.parse::<CommentArg>().unwrap_err();
-            assert!(said.contains(why) && said.contains("PATH:LINE:TEXT"), "{text}: {said}");
+            assert!(
+                said.contains(why) && said.contains("PATH:LINE:TEXT"),
+                "{text}: {said}"
+            );
         }
     }
 }

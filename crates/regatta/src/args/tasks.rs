@@ -147,7 +147,12 @@ pub(crate) enum ClaimCommand {
         #[arg(required = true)]
         uris: Vec<Uri>,
         /// Agent to act as
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: AgentName,
         /// Lifetime without renewal
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]

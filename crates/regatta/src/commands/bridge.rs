@@ -6,38 +6,72 @@ use regatta_core::conversation::{Conversation, PostContent};
 
 use crate::args::BridgeCommand;
 use crate::client::CallReply;
-use crate::output::{CommandResult, format_age, command_error, format_table_for, first_line, format_table, window_width};
+use crate::output::{
+    CommandResult, command_error, first_line, format_age, format_table, format_table_for,
+    window_width,
+};
 
 use super::CommandContext;
 
 /// Runs `regatta bridge`.
 pub(super) fn bridge(app: &CommandContext, word: BridgeCommand) -> CommandResult {
     let pause = |agent, service: Option<crate::args::ServiceArg>, paused| {
-        let ask = input::BridgePause { agent, service: service.map(Into::into), paused };
+        let ask = input::BridgePause {
+            agent,
+            service: service.map(Into::into),
+            paused,
+        };
         let got: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(ask))?;
-        app.output.print_answer("bridge.list", &got.data, &[], |_| draw_bridges(&got.data))
+        app.output
+            .print_answer("bridge.list", &got.data, &[], |_| draw_bridges(&got.data))
     };
     match word {
         BridgeCommand::List => {
             let all = fetch_bridges(app)?;
-            let none =
-                ["see docs/bridges.md and .env.example for the variables that enable a bridge, and regatta inbox"
-                    .to_owned()];
-            app.output.print_answer("bridge.list", &all, if all.is_empty() { &none } else { &[] }, |_| draw_bridges(&all))
+            let none = [
+                "see docs/bridges.md and .env.example for the variables that enable a bridge, \
+                    and regatta inbox"
+                    .to_owned(),
+            ];
+            app.output.print_answer(
+                "bridge.list",
+                &all,
+                if all.is_empty() { &none } else { &[] },
+                |_| draw_bridges(&all),
+            )
         }
         BridgeCommand::Test { agent } => test_bridges(app, agent.as_ref()),
         BridgeCommand::Pause { agent, service } => pause(agent, service, true),
         BridgeCommand::Resume { agent, service } => pause(agent, service, false),
         BridgeCommand::Conversations { all } => {
             let ask = input::ConversationFilter { all, project: None };
-            let got: CallReply<Vec<ConversationLineView>> = app.call(&Call::ConversationList(ask))?;
-            app.output.print_answer("conversation.list", &got.data, &[], |_| draw_conversations(&got.data, window_width()))
+            let got: CallReply<Vec<ConversationLineView>> =
+                app.call(&Call::ConversationList(ask))?;
+            app.output
+                .print_answer("conversation.list", &got.data, &[], |_| {
+                    draw_conversations(&got.data, window_width())
+                })
         }
-        BridgeCommand::Show { id } => show_conversation(app, Call::ConversationShow(input::ConversationIdInput { conversation: id })),
-        BridgeCommand::Accept { id } => show_conversation(app, Call::ConversationAccept(input::ConversationIdInput { conversation: id })),
-        BridgeCommand::Refuse { id } => show_conversation(app, Call::ConversationRefuse(input::ConversationIdInput { conversation: id })),
-        BridgeCommand::Stop { id } => show_conversation(app, Call::ConversationStop(input::ConversationIdInput { conversation: id })),
-        BridgeCommand::Close { id } => show_conversation(app, Call::ConversationClose(input::ConversationIdInput { conversation: id })),
+        BridgeCommand::Show { id } => show_conversation(
+            app,
+            Call::ConversationShow(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Accept { id } => show_conversation(
+            app,
+            Call::ConversationAccept(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Refuse { id } => show_conversation(
+            app,
+            Call::ConversationRefuse(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Stop { id } => show_conversation(
+            app,
+            Call::ConversationStop(input::ConversationIdInput { conversation: id }),
+        ),
+        BridgeCommand::Close { id } => show_conversation(
+            app,
+            Call::ConversationClose(input::ConversationIdInput { conversation: id }),
+        ),
     }
 }
 
@@ -58,7 +92,9 @@ pub(crate) fn bridge_state(it: &BridgeView) -> String {
                 (None, Some(trouble)) => format!("not connected: {trouble}"),
                 (None, None) => "connecting".into(),
             };
-            it.warning.as_ref().map_or(heard.clone(), |it| format!("{heard}; {it}"))
+            it.warning
+                .as_ref()
+                .map_or(heard.clone(), |it| format!("{heard}; {it}"))
         }
     }
 }
@@ -71,20 +107,34 @@ pub(crate) fn draw_bridges(all: &[BridgeView]) -> String {
     let rows = all.iter().map(|it| {
         let known = it.health.known_as.clone().unwrap_or_default();
         let counts = format!("{} in, {} out", it.health.taken, it.health.sent);
-        let dead = if it.dead > 0 { format!(", {} dead", it.dead) } else { String::new() };
-        vec![it.agent.to_string(), it.service.to_string(), first_line(&known), first_line(&bridge_state(it)), format!("{counts}{dead}")]
+        let dead = if it.dead > 0 {
+            format!(", {} dead", it.dead)
+        } else {
+            String::new()
+        };
+        vec![
+            it.agent.to_string(),
+            it.service.to_string(),
+            first_line(&known),
+            first_line(&bridge_state(it)),
+            format!("{counts}{dead}"),
+        ]
     });
     format_table(&rows.collect::<Vec<_>>())
 }
 
 /// Waits up to ten seconds until every bridge is connected or has failed, and prints the states.
-fn test_bridges(app: &CommandContext, agent: Option<&regatta_core::ids::AgentName>) -> CommandResult {
+fn test_bridges(
+    app: &CommandContext,
+    agent: Option<&regatta_core::ids::AgentName>,
+) -> CommandResult {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
     let all = loop {
         let mut all = fetch_bridges(app)?;
         all.retain(|it| agent.is_none_or(|only| it.agent == *only));
-        let connecting =
-            |it: &BridgeView| it.off.is_none() && it.health.connected.is_none() && it.health.trouble.is_none();
+        let connecting = |it: &BridgeView| {
+            it.off.is_none() && it.health.connected.is_none() && it.health.trouble.is_none()
+        };
         if !all.iter().any(connecting) || std::time::Instant::now() > until {
             break all;
         }
@@ -95,11 +145,14 @@ fn test_bridges(app: &CommandContext, agent: Option<&regatta_core::ids::AgentNam
         .filter(|it| it.off.is_some() || it.health.connected.is_none() || it.warning.is_some())
         .map(|it| format!("{} ({})", it.name, bridge_state(it)))
         .collect();
-    app.output.print_answer("bridge.list", &all, &[], |_| draw_bridges(&all))?;
+    app.output
+        .print_answer("bridge.list", &all, &[], |_| draw_bridges(&all))?;
     match bad.as_slice() {
-        [] if all.is_empty() => {
-            Err(command_error("no_bridge", "there is no bridge to test", "set one up as docs/bridges.md describes"))
-        }
+        [] if all.is_empty() => Err(command_error(
+            "no_bridge",
+            "there is no bridge to test",
+            "set one up as docs/bridges.md describes",
+        )),
         [] => Ok(()),
         bad => Err(command_error(
             "bridge_down",
@@ -138,42 +191,60 @@ fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
         next.push(format!("regatta bridge refuse {}", it.id));
     }
     next.extend(it.task.map(|it| format!("regatta show {it}")));
-    app.output.print_answer("conversation.show", it, &next, |_| {
-        let mut text = format!("{} {} with {} in {}\n", it.id, it.service, it.agent, first_line(&it.title));
-        text += &format!("  {}\n", first_line(&it.key));
-        for held in &it.held {
-            text += &format!(
-                "  held: {} ({}:{}): {}\n",
-                first_line(&held.by.name),
+    app.output
+        .print_answer("conversation.show", it, &next, |_| {
+            let mut text = format!(
+                "{} {} with {} in {}\n",
+                it.id,
                 it.service,
-                first_line(&held.by.id),
-                first_line(&held.text)
+                it.agent,
+                first_line(&it.title)
             );
-        }
-        for turn in &it.turns {
-            text += &format!("  {:?} {}: {}\n", turn.state, first_line(&turn.by.name), first_line(&turn.text));
-            if let Some(answer) = &turn.answer {
-                text += &format!("    {}\n", first_line(answer));
+            text += &format!("  {}\n", first_line(&it.key));
+            for held in &it.held {
+                text += &format!(
+                    "  held: {} ({}:{}): {}\n",
+                    first_line(&held.by.name),
+                    it.service,
+                    first_line(&held.by.id),
+                    first_line(&held.text)
+                );
             }
-            if let Some(reason) = &turn.reason {
-                text += &format!("    {}\n", first_line(reason));
+            for turn in &it.turns {
+                text += &format!(
+                    "  {:?} {}: {}\n",
+                    turn.state,
+                    first_line(&turn.by.name),
+                    first_line(&turn.text)
+                );
+                if let Some(answer) = &turn.answer {
+                    text += &format!("    {}\n", first_line(answer));
+                }
+                if let Some(reason) = &turn.reason {
+                    text += &format!("    {}\n", first_line(reason));
+                }
             }
-        }
-        for post in it.posts.iter().filter(|it| it.is_due() || it.failure.is_some()) {
-            let what = match &post.content {
-                PostContent::Seen { .. } => "the first reaction".to_owned(),
-                PostContent::Turn { turn } => format!("turn {turn}"),
-                PostContent::Queued { turn, .. } => format!("the note that turn {turn} waits"),
-                PostContent::Ask { approval } => approval.to_string(),
-                PostContent::Note { text, .. } => first_line(text),
-                PostContent::Pull => "a pull request".into(),
-            };
-            let how = post
-                .failure
-                .as_ref()
-                .map_or("not posted yet".to_owned(), |it| format!("could not be posted: {}", first_line(it)));
-            text += &format!("  post {}: {what}, {how}\n", post.number);
-        }
-        text
-    })
+            for post in it
+                .posts
+                .iter()
+                .filter(|it| it.is_due() || it.failure.is_some())
+            {
+                let what = match &post.content {
+                    PostContent::Seen { .. } => "the first reaction".to_owned(),
+                    PostContent::Turn { turn } => format!("turn {turn}"),
+                    PostContent::Queued { turn, .. } => format!("the note that turn {turn} waits"),
+                    PostContent::Ask { approval } => approval.to_string(),
+                    PostContent::Note { text, .. } => first_line(text),
+                    PostContent::Pull => "a pull request".into(),
+                };
+                let how = post
+                    .failure
+                    .as_ref()
+                    .map_or("not posted yet".to_owned(), |it| {
+                        format!("could not be posted: {}", first_line(it))
+                    });
+                text += &format!("  post {}: {what}, {how}\n", post.number);
+            }
+            text
+        })
 }

@@ -14,26 +14,29 @@ use regatta_api::input::{self, RuntimeName};
 use regatta_api::live_view::SignInView;
 use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView};
 use regatta_core::agent::Role;
+use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::ids::{AgentName, MissionId};
 use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
-use regatta_core::agent_protocol::RequestAnswer;
 use serde::Serialize;
 
 use crate::args::DemoArgs;
-use crate::client::{Client, CallReply};
-use crate::run_progress::{self, FollowEnd, FollowUntil};
+use crate::client::{CallReply, Client};
 use crate::interrupt::Interrupts;
-use crate::output::{CommandError, CommandResult, command_error, sanitize, format_table};
+use crate::output::{CommandError, CommandResult, command_error, format_table, sanitize};
 use crate::plan;
+use crate::run_progress::{self, FollowEnd, FollowUntil};
 
 use super::CommandContext;
 use super::start::{start_separate_daemon, stop_separate_daemon};
 
 /// The files of the demo's repository: a program that greets in several languages, with a test.
 const DEMO_FILES: &[(&str, &str)] = &[
-    ("README.md", "# Greet\n\nSays hello. `./greet.sh LANGUAGE`\n"),
+    (
+        "README.md",
+        "# Greet\n\nSays hello. `./greet.sh LANGUAGE`\n",
+    ),
     ("greet.sh", GREET_SCRIPT),
     ("words/en.txt", "hello\n"),
     ("test.sh", TEST_SCRIPT),
@@ -139,22 +142,35 @@ pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
     let began = Instant::now();
     let place = tempfile::Builder::new().prefix("regatta-demo-").tempdir();
     let place = place.map_err(|it| {
-        command_error("io", format!("no temporary directory can be had: {it}"), "set TMPDIR to a directory with room")
+        command_error(
+            "io",
+            format!("no temporary directory can be had: {it}"),
+            "set TMPDIR to a directory with room",
+        )
     })?;
     let (repo, data_dir) = (place.path().join("greet"), place.path().join("data"));
-    regatta_git::sample_repo::make_repo(&repo, DEMO_FILES).map_err(|it| command_error(it.code, it.message, it.hint))?;
+    regatta_git::sample_repo::make_repo(&repo, DEMO_FILES)
+        .map_err(|it| command_error(it.code, it.message, it.hint))?;
     app.output.print_note(&format!(
         "regatta {} · demo: {} scripted agents, no API key, nothing leaves this machine",
         env!("CARGO_PKG_VERSION"),
         ask.size
     ));
-    app.output.print_note(&format!("repo  {}   (a small shell project with tests)", repo.display()));
+    app.output.print_note(&format!(
+        "repo  {}   (a small shell project with tests)",
+        repo.display()
+    ));
     let client = start_separate_daemon(&data_dir)?;
     let page: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
-    app.output.print_note(&format!("web   {}   (works once)", page.data.url));
+    app.output
+        .print_note(&format!("web   {}   (works once)", page.data.url));
     let played = run_mission(app, ask, &client, &repo, began);
     let keep = ask.keep || ask.serve;
-    let stopped = if ask.serve { Ok(()) } else { stop_separate_daemon(&client) };
+    let stopped = if ask.serve {
+        Ok(())
+    } else {
+        stop_separate_daemon(&client)
+    };
     let kept = keep.then(|| place.keep());
     let (mut said, landed_all) = played?;
     stopped?;
@@ -163,12 +179,22 @@ pub(super) fn demo(app: &CommandContext, ask: &DemoArgs) -> CommandResult {
         said.sign_in_url = Some(page.data.url);
     }
     print_report(app, ask, kept.as_deref(), &said)?;
-    if landed_all { Ok(()) } else { Err(CommandError::Exit(8)) }
+    if landed_all {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(8))
+    }
 }
 
 /// Runs the demo's mission until it ends. Also returns whether everything landed or waits for a
 /// person.
-fn run_mission(app: &CommandContext, ask: &DemoArgs, client: &Client, repo: &Path, began: Instant) -> Result<(DemoReport, bool), CommandError> {
+fn run_mission(
+    app: &CommandContext,
+    ask: &DemoArgs,
+    client: &Client,
+    repo: &Path,
+    began: Instant,
+) -> Result<(DemoReport, bool), CommandError> {
     let add = input::ProjectAdd {
         path: repo.to_string_lossy().into_owned(),
         name: None,
@@ -197,8 +223,10 @@ fn run_mission(app: &CommandContext, ask: &DemoArgs, client: &Client, repo: &Pat
         let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(add))?;
         agents.push(name);
     }
-    let _limits: CallReply<String> =
-        client.call(&Call::LimitsSet(input::LimitsSet { max_attempts: Some(live), ..input::LimitsSet::default() }))?;
+    let _limits: CallReply<String> = client.call(&Call::LimitsSet(input::LimitsSet {
+        max_attempts: Some(live),
+        ..input::LimitsSet::default()
+    }))?;
     let plan = plan::parse_plan(&demo_plan_for(ask.size), false, "demo.toml")?;
     let start = input::MissionStart {
         project: Some(project.data.name),
@@ -215,10 +243,20 @@ fn run_mission(app: &CommandContext, ask: &DemoArgs, client: &Client, repo: &Pat
     };
     let got: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
     let id = got.data.mission.id;
-    app.output.print_note(&format!("{id} \"{}\"   {} tasks", got.data.mission.title, got.data.tasks.len()));
+    app.output.print_note(&format!(
+        "{id} \"{}\"   {} tasks",
+        got.data.mission.title,
+        got.data.tasks.len()
+    ));
     let (ending, open) = follow_and_decide(app, ask, client, got)?;
-    let last: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
-    let landed = last.data.tasks.iter().filter(|it| it.word == "landed").count();
+    let last: CallReply<MissionView> =
+        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+    let landed = last
+        .data
+        .tasks
+        .iter()
+        .filter(|it| it.word == "landed")
+        .count();
     let told = DemoReport {
         table: format_table(&super::summary::task_rows(&app.output, &last.data.tasks)),
         graph: regatta_git::sample_repo::commit_graph(repo, last.data.tasks.len() + 1)
@@ -229,7 +267,9 @@ fn run_mission(app: &CommandContext, ask: &DemoArgs, client: &Client, repo: &Pat
             landed,
             agents: ask.size as usize,
             seconds: (began.elapsed().as_millis() as f64) / 1_000.0,
-            url: crate::daemon::read_daemon_info(client.data_dir()).map(|it| it.url).filter(|_| ask.serve),
+            url: crate::daemon::read_daemon_info(client.data_dir())
+                .map(|it| it.url)
+                .filter(|_| ask.serve),
             data_dir: client.data_dir().path.display().to_string(),
             needs_you: open.len(),
         },
@@ -257,7 +297,8 @@ fn concurrent_agents(size: u32) -> u32 {
 /// Returns the project settings of the demo: a change of the README needs a review.
 fn demo_settings() -> Result<regatta_core::project::ProjectSettings, CommandError> {
     let mut settings = regatta_core::project::ProjectSettings::default();
-    let readme = PathPattern::new("README.md").map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+    let readme = PathPattern::new("README.md")
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
     settings.landing.protected = vec![readme];
     Ok(settings)
 }
@@ -273,8 +314,15 @@ impl PendingDecision {
     fn description(&self) -> String {
         match self {
             PendingDecision::Request(it) => {
-                let who = it.agent.as_ref().map_or(String::new(), |it| format!(" {it}"));
-                let choices = if it.kind == "permission" { permission_choices() } else { numbered_choices(&it.choices) };
+                let who = it
+                    .agent
+                    .as_ref()
+                    .map_or(String::new(), |it| format!(" {it}"));
+                let choices = if it.kind == "permission" {
+                    permission_choices()
+                } else {
+                    numbered_choices(&it.choices)
+                };
                 format!(
                     "{} {}{who} asks: {}   {choices}",
                     it.id,
@@ -284,7 +332,10 @@ impl PendingDecision {
             }
             PendingDecision::Review(it) => {
                 let id = it.task.id;
-                format!("{id} \"{}\" is done and waits for your review   1 land it", sanitize(&it.task.subject))
+                format!(
+                    "{id} \"{}\" is done and waits for your review   1 land it",
+                    sanitize(&it.task.subject)
+                )
             }
         }
     }
@@ -292,7 +343,9 @@ impl PendingDecision {
     /// Returns the shell command that decides the item.
     fn command(&self) -> String {
         match self {
-            PendingDecision::Request(it) if it.kind == "permission" => format!("regatta allow {}", it.id),
+            PendingDecision::Request(it) if it.kind == "permission" => {
+                format!("regatta allow {}", it.id)
+            }
             PendingDecision::Request(it) => {
                 let first = it.choices.first().map_or("…", String::as_str);
                 format!("regatta answer {} '{}'", it.id, sanitize(first))
@@ -305,16 +358,25 @@ impl PendingDecision {
     /// choice.
     fn input_error(&self, said: &str) -> Option<String> {
         let choices: Vec<String> = match self {
-            PendingDecision::Request(item) if item.kind == "permission" => vec!["allow".into(), "deny".into()],
+            PendingDecision::Request(item) if item.kind == "permission" => {
+                vec!["allow".into(), "deny".into()]
+            }
             // A question without choices accepts any text.
             PendingDecision::Request(item) if item.choices.is_empty() => return None,
             PendingDecision::Request(item) => item.choices.clone(),
             PendingDecision::Review(_) => vec!["land".into()],
         };
-        let is_choice = said.parse::<usize>().is_ok_and(|nth| (1..=choices.len()).contains(&nth))
+        let is_choice = said
+            .parse::<usize>()
+            .is_ok_and(|nth| (1..=choices.len()).contains(&nth))
             || choices.iter().any(|choice| choice == said);
-        let wanted = if choices.len() == 1 { "1".to_owned() } else { format!("a number from 1 to {}", choices.len()) };
-        (!said.is_empty() && !is_choice).then(|| format!("{said:?} is not one of the choices; type {wanted}"))
+        let wanted = if choices.len() == 1 {
+            "1".to_owned()
+        } else {
+            format!("a number from 1 to {}", choices.len())
+        };
+        (!said.is_empty() && !is_choice)
+            .then(|| format!("{said:?} is not one of the choices; type {wanted}"))
     }
 
     /// Sends the decision: the choice with this number or text, or the first choice for an empty
@@ -322,29 +384,52 @@ impl PendingDecision {
     fn send_decision(&self, client: &Client, said: &str) -> Result<(), CommandError> {
         let call = match self {
             PendingDecision::Request(it) => {
-                let id =
-                    it.id.parse().map_err(|_| command_error("bug", "an inbox item has no number", "please report this"))?;
+                let id = it.id.parse().map_err(|_| {
+                    command_error("bug", "an inbox item has no number", "please report this")
+                })?;
                 let answer = match (it.kind.as_str(), said) {
                     ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
                     ("permission", _) => RequestAnswer::Allow,
                     _ => {
-                        let nth = said.parse::<usize>().ok().and_then(|nth| it.choices.get(nth.wrapping_sub(1)));
-                        let other =
-                            if said.is_empty() { it.choices.first().map_or("yes", String::as_str) } else { said };
-                        RequestAnswer::Text { text: nth.map_or(other, String::as_str).to_owned() }
+                        let nth = said
+                            .parse::<usize>()
+                            .ok()
+                            .and_then(|nth| it.choices.get(nth.wrapping_sub(1)));
+                        let other = if said.is_empty() {
+                            it.choices.first().map_or("yes", String::as_str)
+                        } else {
+                            said
+                        };
+                        RequestAnswer::Text {
+                            text: nth.map_or(other, String::as_str).to_owned(),
+                        }
                     }
                 };
-                Call::InboxAnswer(input::InboxAnswer { id, answer, reach: AnswerScope::Task, alike: false })
+                Call::InboxAnswer(input::InboxAnswer {
+                    id,
+                    answer,
+                    reach: AnswerScope::Task,
+                    alike: false,
+                })
             }
             PendingDecision::Review(it) => {
                 let id = it.task.id.to_string();
-                Call::Land(input::LandInput { id, first: false, claim: None, token: None })
+                Call::Land(input::LandInput {
+                    id,
+                    first: false,
+                    claim: None,
+                    token: None,
+                })
             }
         };
         match client.call::<serde_json::Value>(&call) {
             Ok(_) => Ok(()),
             // A person has already decided on the page.
-            Err(CommandError::Problem(it)) if matches!(it.code.as_str(), "already_answered" | "nothing_to_land") => Ok(()),
+            Err(CommandError::Problem(it))
+                if matches!(it.code.as_str(), "already_answered" | "nothing_to_land") =>
+            {
+                Ok(())
+            }
             Err(error) => Err(error),
         }
     }
@@ -356,24 +441,52 @@ fn permission_choices() -> String {
 }
 
 fn numbered_choices(choices: &[String]) -> String {
-    (1..).zip(choices).map(|(nth, it)| format!("{nth} {}", sanitize(it))).collect::<Vec<_>>().join("   ")
+    (1..)
+        .zip(choices)
+        .map(|(nth, it)| format!("{nth} {}", sanitize(it)))
+        .collect::<Vec<_>>()
+        .join("   ")
 }
 
 /// Returns everything that waits for a decision of a person.
-fn pending_decisions(client: &Client, mission: MissionId) -> Result<Vec<PendingDecision>, CommandError> {
-    let asks: CallReply<Vec<InboxView>> = client.call(&Call::InboxList(input::ProjectFilter { project: None }))?;
-    let all: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput { id: mission.to_string() }))?;
-    let asked = asks.data.into_iter().filter(|it| it.ask.is_some()).map(|it| PendingDecision::Request(Box::new(it)));
-    let review = all.data.tasks.into_iter().filter(|it| it.word == "review").map(|it| PendingDecision::Review(Box::new(it)));
+fn pending_decisions(
+    client: &Client,
+    mission: MissionId,
+) -> Result<Vec<PendingDecision>, CommandError> {
+    let asks: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project: None }))?;
+    let all: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
+        id: mission.to_string(),
+    }))?;
+    let asked = asks
+        .data
+        .into_iter()
+        .filter(|it| it.ask.is_some())
+        .map(|it| PendingDecision::Request(Box::new(it)));
+    let review = all
+        .data
+        .tasks
+        .into_iter()
+        .filter(|it| it.word == "review")
+        .map(|it| PendingDecision::Review(Box::new(it)));
     Ok(asked.chain(review).collect())
 }
 
 /// Follows the mission and decides each item that comes up: it asks the person at the terminal, or
 /// takes the first choice without one. Returns the items that stay open for people who come later.
-fn follow_and_decide(app: &CommandContext, ask: &DemoArgs, client: &Client, first: CallReply<MissionView>) -> Result<(FollowEnd, Vec<PendingDecision>), CommandError> {
+fn follow_and_decide(
+    app: &CommandContext,
+    ask: &DemoArgs,
+    client: &Client,
+    first: CallReply<MissionView>,
+) -> Result<(FollowEnd, Vec<PendingDecision>), CommandError> {
     let (id, asks) = (first.data.mission.id, app.can_ask_now());
     let left = ask.serve && !app.global.no_input;
-    let until = if left { FollowUntil::OnlyPersonNeeded } else { FollowUntil::PersonNeeded };
+    let until = if left {
+        FollowUntil::OnlyPersonNeeded
+    } else {
+        FollowUntil::PersonNeeded
+    };
     let mut got = first;
     let mut after = got.revision;
     loop {
@@ -389,7 +502,13 @@ fn follow_and_decide(app: &CommandContext, ask: &DemoArgs, client: &Client, firs
         for it in open {
             app.output.print_note(&it.description());
             let said = loop {
-                let said = if asks { Interrupts::install()?.ask_person(">").ok_or(CommandError::Exit(130))? } else { String::new() };
+                let said = if asks {
+                    Interrupts::install()?
+                        .ask_person(">")
+                        .ok_or(CommandError::Exit(130))?
+                } else {
+                    String::new()
+                };
                 match it.input_error(said.trim()) {
                     Some(why) => app.output.print_note(&sanitize(&why)),
                     None => break said,
@@ -412,7 +531,12 @@ struct DemoReport {
 }
 
 /// Prints the result of the demo and the next steps.
-fn print_report(app: &CommandContext, ask: &DemoArgs, kept: Option<&Path>, told: &DemoReport) -> CommandResult {
+fn print_report(
+    app: &CommandContext,
+    ask: &DemoArgs,
+    kept: Option<&Path>,
+    told: &DemoReport,
+) -> CommandResult {
     let it = &told.outcome;
     let shell = format!("export REGATTA_DATA_DIR={} && cd {}", it.data_dir, it.repo);
     let mut next = Vec::new();
@@ -437,10 +561,14 @@ fn print_report(app: &CommandContext, ask: &DemoArgs, kept: Option<&Path>, told:
             None => text += "look   regatta demo --keep   keeps the repository for a closer look\n",
         }
         if ask.serve {
-            text += &format!("web    {}\n", told.sign_in_url.as_deref().unwrap_or("regatta open"));
+            text += &format!(
+                "web    {}\n",
+                told.sign_in_url.as_deref().unwrap_or("regatta open")
+            );
             text += &format!("shell  {shell}\n       regatta status · regatta down\n");
         }
-        text += "yours  cd your-repo && regatta init && regatta provider   shows the agents that you can add\n";
+        text += "yours  cd your-repo && regatta init && regatta provider   shows the agents that \
+            you can add\n";
         text
     })
 }
@@ -452,12 +580,20 @@ fn demo_plan_for(size: u32) -> String {
         let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
         // A few tasks make the same request, to show that one answer can cover several. They are
         // fewer than the attempts that run at once, because each waiting attempt occupies a slot.
-        let ask = if nth % 10 == 5 && nth < 70 { "{ permission = \"npm install languages@4\" }, " } else { "" };
+        let ask = if nth % 10 == 5 && nth < 70 {
+            "{ permission = \"npm install languages@4\" }, "
+        } else {
+            ""
+        };
         text += &format!(
-            "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = [\"words/{word}.txt\"]\n\
-             script = [{ask}{{ write = {{ path = \"words/{word}.txt\", text = \"greeting {nth}\\n\" }} }}, {{ sleep = {pause} }}]\n\
-             \n[[task]]\nid = \"note-{word}\"\nsubject = \"Note language {nth}\"\nissue_type = \"docs\"\nfiles = [\"notes/{word}.md\"]\n\
-             blocked_by = [\"{word}\"]\nscript = [{{ write = {{ path = \"notes/{word}.md\", text = \"Language {nth}.\\n\" }} }}]\n"
+            "\n[[task]]\nid = \"{word}\"\nsubject = \"Greet in language {nth}\"\nfiles = \
+             [\"words/{word}.txt\"]\n\
+             script = [{ask}{{ write = {{ path = \"words/{word}.txt\", text = \"greeting \
+             {nth}\\n\" }} }}, {{ sleep = {pause} }}]\n\
+             \n[[task]]\nid = \"note-{word}\"\nsubject = \"Note language {nth}\"\nissue_type = \
+             \"docs\"\nfiles = [\"notes/{word}.md\"]\n\
+             blocked_by = [\"{word}\"]\nscript = [{{ write = {{ path = \"notes/{word}.md\", text = \
+             \"Language {nth}.\\n\" }} }}]\n"
         );
     }
     text

@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use regatta_agents::program_discovery::{self, FoundProgram, MachineFacts, SignIn};
-use regatta_agents::presets;
-use regatta_agents::sign_in;
 use regatta_agents::leftovers::RunningShim;
+use regatta_agents::presets;
+use regatta_agents::program_discovery::{self, FoundProgram, MachineFacts, SignIn};
+use regatta_agents::sign_in;
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::live_view::{DoctorCheck, DoctorView, CheckLevel};
+use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
 use regatta_api::view::{AgentView, BridgeView, InboxView};
-use regatta_core::agent::{SandboxLevel as Confined, Runtime};
+use regatta_core::agent::{Runtime, SandboxLevel as Confined};
 use regatta_engine::ports::git::{Git, RepoFacts};
 
-use crate::client::{Client, CallReply};
-use crate::output::{CommandError, Output, CommandResult, format_table_for, display_width, wrap};
-use crate::{daemon, settings, composition};
+use crate::client::{CallReply, Client};
+use crate::output::{CommandError, CommandResult, Output, display_width, format_table_for, wrap};
+use crate::{composition, daemon, settings};
 
 use super::CommandContext;
 
@@ -29,17 +29,31 @@ use super::CommandContext;
 pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
     Arc::new(move |patient| {
         let mut checks = vec![check_git(), check_disk(&dir)];
-        let of_project = |(name, path): &(_, PathBuf)| check_repository(&format!("repo {name}"), path, &dir);
+        let of_project =
+            |(name, path): &(_, PathBuf)| check_repository(&format!("repo {name}"), path, &dir);
         checks.extend(patient.projects.iter().map(of_project));
         checks.extend(patient.agents.iter().flat_map(check_agent));
         checks.extend(patient.bridges.iter().map(check_bridge));
         checks.push(check_sandbox());
-        DoctorView { checks, providers: super::agents::provider_lines() }
+        DoctorView {
+            checks,
+            providers: super::agents::provider_lines(),
+        }
     })
 }
 
-fn check_line(id: &str, level: CheckLevel, text: impl Into<String>, fix: impl Into<String>) -> DoctorCheck {
-    DoctorCheck { id: id.to_owned(), level, text: text.into(), fix: fix.into() }
+fn check_line(
+    id: &str,
+    level: CheckLevel,
+    text: impl Into<String>,
+    fix: impl Into<String>,
+) -> DoctorCheck {
+    DoctorCheck {
+        id: id.to_owned(),
+        level,
+        text: text.into(),
+        fix: fix.into(),
+    }
 }
 
 /// Runs `regatta doctor`. It fails if a check is bad.
@@ -87,8 +101,14 @@ pub(super) fn doctor(app: &CommandContext, end_strays: bool) -> CommandResult {
         (_, 0) => format!("{bad} to fix\n"),
         _ => format!("{bad} to fix, {warnings} more to check\n"),
     };
-    app.output.print_answer("doctor", &checks, &[], |out| draw_checks(out, &checks, crate::output::window_width()) + &summary)?;
-    if bad == 0 { Ok(()) } else { Err(CommandError::Exit(1)) }
+    app.output.print_answer("doctor", &checks, &[], |out| {
+        draw_checks(out, &checks, crate::output::window_width()) + &summary
+    })?;
+    if bad == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(1))
+    }
 }
 
 /// Draws checks as a table. In a narrow window the text is wrapped and the fix is printed below it,
@@ -105,9 +125,20 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
     let row = |it: &DoctorCheck| vec![head(it), it.text.clone(), it.fix.clone()];
     let rows: Vec<Vec<String>> = checks.iter().map(row).collect();
     let whole = format_table_for(&rows, None);
-    let Some(window) = window.filter(|window| whole.lines().any(|line| display_width(line) > *window)) else { return whole };
-    let first = rows.iter().map(|row| display_width(&row[0])).max().unwrap_or(0);
-    let (room, indent) = (window.saturating_sub(first + 2).max(20), " ".repeat(first + 2));
+    let Some(window) =
+        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+    else {
+        return whole;
+    };
+    let first = rows
+        .iter()
+        .map(|row| display_width(&row[0]))
+        .max()
+        .unwrap_or(0);
+    let (room, indent) = (
+        window.saturating_sub(first + 2).max(20),
+        " ".repeat(first + 2),
+    );
     let mut text = String::new();
     for (row, it) in rows.iter().zip(checks) {
         let mut lines = wrap(&it.text, room, MAX_TEXT_LINES);
@@ -116,7 +147,13 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
         }
         for (at, line) in lines.iter().enumerate() {
             match at {
-                0 => text += &format!("{}{}{line}\n", row[0], " ".repeat(first + 2 - display_width(&row[0]))),
+                0 => {
+                    text += &format!(
+                        "{}{}{line}\n",
+                        row[0],
+                        " ".repeat(first + 2 - display_width(&row[0]))
+                    )
+                }
                 _ => text += &format!("{indent}{line}\n"),
             }
         }
@@ -129,15 +166,30 @@ const MAX_TEXT_LINES: usize = 6;
 
 fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {
     match error {
-        CommandError::Problem(it) => check_line(id, CheckLevel::Bad, crate::project_files::in_one_line(&it.message), it.hint.clone()),
-        CommandError::Exit(code) => check_line(id, CheckLevel::Bad, format!("failed with exit code {code}"), ""),
+        CommandError::Problem(it) => check_line(
+            id,
+            CheckLevel::Bad,
+            crate::project_files::in_one_line(&it.message),
+            it.hint.clone(),
+        ),
+        CommandError::Exit(code) => check_line(
+            id,
+            CheckLevel::Bad,
+            format!("failed with exit code {code}"),
+            "",
+        ),
     }
 }
 
 fn check_git() -> DoctorCheck {
     match regatta_git::version() {
         Ok((version, true)) => check_line("git", CheckLevel::Ok, version, ""),
-        Ok((version, false)) => check_line("git", CheckLevel::Bad, format!("{version} is too old"), "install git 2.39 or later"),
+        Ok((version, false)) => check_line(
+            "git",
+            CheckLevel::Bad,
+            format!("{version} is too old"),
+            "install git 2.39 or later",
+        ),
         Err(error) => check_line("git", CheckLevel::Bad, error.message, error.hint),
     }
 }
@@ -160,7 +212,12 @@ fn check_disk(dir: &Path) -> DoctorCheck {
             };
             check_line("disk", level, format!("{free} MB free"), fix)
         }
-        Err(error) => check_line("disk", CheckLevel::Warn, format!("could not read the free space: {error}"), ""),
+        Err(error) => check_line(
+            "disk",
+            CheckLevel::Warn,
+            format!("could not read the free space: {error}"),
+            "",
+        ),
     }
 }
 
@@ -168,7 +225,12 @@ fn check_disk(dir: &Path) -> DoctorCheck {
 fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
     match composition::git_adapter(data_dir).inspect(path) {
         Err(error) => check_line(id, CheckLevel::Warn, error.message, error.hint),
-        Ok(facts) if facts.is_unborn => check_line(id, CheckLevel::Bad, "no commit yet", "git commit --allow-empty -m start"),
+        Ok(facts) if facts.is_unborn => check_line(
+            id,
+            CheckLevel::Bad,
+            "no commit yet",
+            "git commit --allow-empty -m start",
+        ),
         Ok(facts) => match (&facts.operation_in_progress, facts.dirty_files.is_empty()) {
             (Some(what), _) => check_line(
                 id,
@@ -185,7 +247,10 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
             (None, true) => check_line(
                 id,
                 CheckLevel::Ok,
-                format!("clean, on {}", facts.branch.map_or("no branch".into(), |it| it.to_string())),
+                format!(
+                    "clean, on {}",
+                    facts.branch.map_or("no branch".into(), |it| it.to_string())
+                ),
                 "",
             ),
         },
@@ -196,8 +261,14 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
 pub(super) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
     let mut found = Vec::new();
     let named = |is_checked_out: bool| {
-        let submodules = facts.submodules.iter().filter(|submodule| submodule.is_checked_out == is_checked_out);
-        submodules.map(|submodule| submodule.path.as_str()).collect::<Vec<_>>().join(", ")
+        let submodules = facts
+            .submodules
+            .iter()
+            .filter(|submodule| submodule.is_checked_out == is_checked_out);
+        submodules
+            .map(|submodule| submodule.path.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let (along, empty) = (named(true), named(false));
     if !along.is_empty() {
@@ -206,11 +277,21 @@ pub(super) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
     }
     if !empty.is_empty() {
         let text = format!("not checked out here, so empty in workspaces and validation: {empty}");
-        found.push(check_line("submodules", CheckLevel::Warn, text, "git submodule update --init --recursive"));
+        found.push(check_line(
+            "submodules",
+            CheckLevel::Warn,
+            text,
+            "git submodule update --init --recursive",
+        ));
     }
     if facts.has_lfs {
         let text = "LFS content is not copied: workspaces contain only the pointer files";
-        found.push(check_line("lfs", CheckLevel::Warn, text, "list the files you need in [workspace] copy in regatta.toml"));
+        found.push(check_line(
+            "lfs",
+            CheckLevel::Warn,
+            text,
+            "list the files you need in [workspace] copy in regatta.toml",
+        ));
     }
     found
 }
@@ -219,17 +300,35 @@ pub(super) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
 fn check_data_dir(dir: &Path) -> DoctorCheck {
     let path = nearest_existing_dir(dir);
     let shown = dir.display();
-    let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    let writable = rustix::fs::access(
+        path,
+        rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK,
+    );
     match writable {
         _ if !path.is_dir() => {
             let what = format!("{} is not a directory", path.display());
-            check_line("data", CheckLevel::Bad, what, "move it away, or set REGATTA_DATA_DIR to another directory")
+            check_line(
+                "data",
+                CheckLevel::Bad,
+                what,
+                "move it away, or set REGATTA_DATA_DIR to another directory",
+            )
         }
         Ok(()) if path == dir => check_line("data", CheckLevel::Ok, shown.to_string(), ""),
-        Ok(()) => check_line("data", CheckLevel::Ok, format!("{shown}, created at the first start"), ""),
+        Ok(()) => check_line(
+            "data",
+            CheckLevel::Ok,
+            format!("{shown}, created at the first start"),
+            "",
+        ),
         Err(error) => {
             let what = format!("cannot write to {}: {error}", path.display());
-            check_line("data", CheckLevel::Bad, what, "change its permissions, or set REGATTA_DATA_DIR to another directory")
+            check_line(
+                "data",
+                CheckLevel::Bad,
+                what,
+                "change its permissions, or set REGATTA_DATA_DIR to another directory",
+            )
         }
     }
 }
@@ -241,10 +340,20 @@ fn nearest_existing_dir(dir: &Path) -> &Path {
 
 /// Checks the store without a daemon, and does not start one.
 fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
-    let mut checks = vec![check_line("daemon", CheckLevel::Ok, "not running", "regatta up")];
+    let mut checks = vec![check_line(
+        "daemon",
+        CheckLevel::Ok,
+        "not running",
+        "regatta up",
+    )];
     let store = dir.join(composition::STORE_FILE);
     checks.push(match regatta_store::examine(&store) {
-        Ok(()) if store.exists() => check_line("store", CheckLevel::Ok, "intact; its rows were not checked", ""),
+        Ok(()) if store.exists() => check_line(
+            "store",
+            CheckLevel::Ok,
+            "intact; its rows were not checked",
+            "",
+        ),
         Ok(()) => check_line("store", CheckLevel::Ok, "none yet", ""),
         Err(error) => check_line("store", CheckLevel::Bad, error.message, error.hint),
     });
@@ -254,21 +363,31 @@ fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
 /// Checks the daemon's store, agents and bridges. Also returns whether an agent exists that is not
 /// a scripted agent.
 fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
-    let url = daemon::read_daemon_info(client.data_dir())
-        .map_or("up".into(), |it| format!("{} (pid {}, {})", it.url, it.pid, it.version));
-    let mut checks = vec![check_line("daemon", CheckLevel::Ok, url, "")];
-    checks.push(match client.call::<String>(&Call::Check(input::EmptyInput {})) {
-        Ok(_) => check_line("store", CheckLevel::Ok, "intact", ""),
-        Err(error) => check_from_error("store", &error),
+    let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |it| {
+        format!("{} (pid {}, {})", it.url, it.pid, it.version)
     });
-    let agents: Result<CallReply<Vec<AgentView>>, CommandError> = client.call(&Call::AgentList(input::EmptyInput {}));
-    let has_agents =
-        agents.as_ref().is_ok_and(|got| got.data.iter().any(|view| !matches!(view.agent.runtime, Runtime::Scripted)));
+    let mut checks = vec![check_line("daemon", CheckLevel::Ok, url, "")];
+    checks.push(
+        match client.call::<String>(&Call::Check(input::EmptyInput {})) {
+            Ok(_) => check_line("store", CheckLevel::Ok, "intact", ""),
+            Err(error) => check_from_error("store", &error),
+        },
+    );
+    let agents: Result<CallReply<Vec<AgentView>>, CommandError> =
+        client.call(&Call::AgentList(input::EmptyInput {}));
+    let has_agents = agents.as_ref().is_ok_and(|got| {
+        got.data
+            .iter()
+            .any(|view| !matches!(view.agent.runtime, Runtime::Scripted))
+    });
     match agents {
         Err(error) => checks.push(check_from_error("agents", &error)),
-        Ok(got) if got.data.is_empty() => {
-            checks.push(check_line("agents", CheckLevel::Warn, "none yet", "see what is installed: regatta provider"))
-        }
+        Ok(got) if got.data.is_empty() => checks.push(check_line(
+            "agents",
+            CheckLevel::Warn,
+            "none yet",
+            "see what is installed: regatta provider",
+        )),
         Ok(got) => {
             checks.extend(got.data.iter().flat_map(check_agent));
             checks.extend(check_parked(&got.data));
@@ -282,8 +401,18 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
     match client.call::<Vec<InboxView>>(&Call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(got) => {
-            let faults = got.data.iter().filter(|item| item.id.starts_with("bridge:setting:"));
-            checks.extend(faults.map(|item| check_line("bridges", CheckLevel::Bad, item.subject.clone(), item.why.clone())));
+            let faults = got
+                .data
+                .iter()
+                .filter(|item| item.id.starts_with("bridge:setting:"));
+            checks.extend(faults.map(|item| {
+                check_line(
+                    "bridges",
+                    CheckLevel::Bad,
+                    item.subject.clone(),
+                    item.why.clone(),
+                )
+            }));
         }
     }
     (checks, has_agents)
@@ -293,12 +422,22 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
 /// design, so a person decides about them.
 fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
     let mut checks = match composition::sweep_strays(own) {
-        Ok(done) => done.into_iter().map(|what| check_line("strays", CheckLevel::Ok, what, "")).collect(),
-        Err(error) => vec![check_line("strays", CheckLevel::Warn, format!("could not search for stray processes: {error}"), "")],
+        Ok(done) => done
+            .into_iter()
+            .map(|what| check_line("strays", CheckLevel::Ok, what, ""))
+            .collect(),
+        Err(error) => vec![check_line(
+            "strays",
+            CheckLevel::Warn,
+            format!("could not search for stray processes: {error}"),
+            "",
+        )],
     };
     let mut unwatched: BTreeMap<PathBuf, Vec<RunningShim>> = BTreeMap::new();
     for shim in composition::running_shims().unwrap_or_default() {
-        let Some(data_dir) = shim.data_dir().map(Path::to_path_buf) else { continue };
+        let Some(data_dir) = shim.data_dir().map(Path::to_path_buf) else {
+            continue;
+        };
         if !shim.is_abandoned() && !daemon::DataDir::new(&data_dir).is_supervised() {
             unwatched.entry(data_dir).or_default().push(shim);
         }
@@ -306,18 +445,32 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
     for (data_dir, shims) in unwatched {
         let dir = data_dir.display();
         let pids: Vec<String> = shims.iter().map(|shim| shim.pid().to_string()).collect();
-        let what = format!("attempts of {dir} run without a daemon: {} (pid {})", shims.len(), pids.join(", "));
+        let what = format!(
+            "attempts of {dir} run without a daemon: {} (pid {})",
+            shims.len(),
+            pids.join(", ")
+        );
         if !end_strays {
             let fix = format!(
-                "to start their daemon: REGATTA_DATA_DIR={dir} regatta up; to end them: regatta doctor --end-strays"
+                "to start their daemon: REGATTA_DATA_DIR={dir} regatta up; to end them: regatta \
+                doctor --end-strays"
             );
             checks.push(check_line("strays", CheckLevel::Warn, what, fix));
             continue;
         }
-        let failures: Vec<String> = shims.iter().filter_map(|shim| shim.end().err()).map(|it| it.to_string()).collect();
+        let failures: Vec<String> = shims
+            .iter()
+            .filter_map(|shim| shim.end().err())
+            .map(|it| it.to_string())
+            .collect();
         checks.push(match failures.is_empty() {
             true => check_line("strays", CheckLevel::Ok, format!("ended: {what}"), ""),
-            false => check_line("strays", CheckLevel::Bad, failures.join(" "), "try again: regatta doctor --end-strays"),
+            false => check_line(
+                "strays",
+                CheckLevel::Bad,
+                failures.join(" "),
+                "try again: regatta doctor --end-strays",
+            ),
         });
     }
     checks
@@ -326,20 +479,44 @@ fn check_strays(own: &Path, end_strays: bool) -> Vec<DoctorCheck> {
 /// Checks a bridge.
 fn check_bridge(it: &BridgeView) -> DoctorCheck {
     let whole = it.off.is_none() && it.warning.is_none() && it.health.connected.is_some();
-    let level = if whole { CheckLevel::Ok } else { CheckLevel::Warn };
-    let fix = if whole { "" } else { "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart" };
-    check_line(&format!("bridge {}", it.name), level, super::bridge::bridge_state(it), fix)
+    let level = if whole {
+        CheckLevel::Ok
+    } else {
+        CheckLevel::Warn
+    };
+    let fix = if whole {
+        ""
+    } else {
+        "fix its settings (docs/bridges.md, .env.example), then: regatta up --restart"
+    };
+    check_line(
+        &format!("bridge {}", it.name),
+        level,
+        super::bridge::bridge_state(it),
+        fix,
+    )
 }
 
 /// Checks an agent's program and sandbox.
 fn check_agent(it: &AgentView) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
     if let Some(argv) = it.agent.runtime.argv().filter(|_| it.parked.is_none()) {
-        checks.push(check_agent_program(it, argv.first().map(String::as_str).unwrap_or_default()));
+        checks.push(check_agent_program(
+            it,
+            argv.first().map(String::as_str).unwrap_or_default(),
+        ));
     }
     if it.agent.profile.sandbox == Some(Confined::Off) {
-        let text = format!("{} has no sandbox, so its program may do everything that you may do", it.agent.name);
-        checks.push(check_line("sandbox", CheckLevel::Warn, text, "regatta agent add … --confine workspace"));
+        let text = format!(
+            "{} has no sandbox, so its program may do everything that you may do",
+            it.agent.name
+        );
+        checks.push(check_line(
+            "sandbox",
+            CheckLevel::Warn,
+            text,
+            "regatta agent add … --confine workspace",
+        ));
     }
     checks
 }
@@ -359,40 +536,87 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
     let line = |(_, names, why): (String, Vec<&str>, &str)| {
         // The text after that is the fix.
         let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
-        let text = if names.len() == 1 { what.to_owned() } else { format!("{} agents: {what}", names.len()) };
-        check_line("agent", CheckLevel::Warn, text, format!("fix that, then: regatta resume {}", names.join(" ")))
+        let text = if names.len() == 1 {
+            what.to_owned()
+        } else {
+            format!("{} agents: {what}", names.len())
+        };
+        check_line(
+            "agent",
+            CheckLevel::Warn,
+            text,
+            format!("fix that, then: regatta resume {}", names.join(" ")),
+        )
     };
     causes.into_iter().map(line).collect()
 }
 
 /// Checks that an agent's program is installed and signed in.
 fn check_agent_program(it: &AgentView, program: &str) -> DoctorCheck {
-    let preset = it.agent.profile.preset.as_deref().and_then(presets::find_preset).map(|it| it.0);
+    let preset = it
+        .agent
+        .profile
+        .preset
+        .as_deref()
+        .and_then(presets::find_preset)
+        .map(|it| it.0);
     let machine = MachineFacts::this_machine();
     let seen = preset.map(|it| program_discovery::discover(it, &machine));
     let available = |profile, preset| sign_in::visible_sign_in(profile, preset, &machine);
     match (&seen, is_installed(program)) {
         (_, false) => {
             let fix = preset.map_or_else(
-                || format!("install it, or remove the agent: regatta agent rm {}", it.agent.name),
+                || {
+                    format!(
+                        "install it, or remove the agent: regatta agent rm {}",
+                        it.agent.name
+                    )
+                },
                 |it| it.install.to_owned(),
             );
-            check_line("agent", CheckLevel::Bad, format!("{}: {program} is not installed", it.agent.name), fix)
+            check_line(
+                "agent",
+                CheckLevel::Bad,
+                format!("{}: {program} is not installed", it.agent.name),
+                fix,
+            )
         }
         // The user may be signed in while the sandboxed agent has no access to that sign-in.
         (Some(seen), true)
-            if it.agent.profile.keys.is_empty() && available(&it.agent.profile, seen.preset) == SignIn::None =>
+            if it.agent.profile.keys.is_empty()
+                && available(&it.agent.profile, seen.preset) == SignIn::None =>
         {
             let text = format!("{}: {program} is not signed in", it.agent.name);
-            let again =
-                || format!("add the agent again: regatta agent add {} --preset {}", it.agent.name, seen.preset.name);
-            check_line("agent", CheckLevel::Warn, text, seen.fix.clone().unwrap_or_else(again))
+            let again = || {
+                format!(
+                    "add the agent again: regatta agent add {} --preset {}",
+                    it.agent.name, seen.preset.name
+                )
+            };
+            check_line(
+                "agent",
+                CheckLevel::Warn,
+                text,
+                seen.fix.clone().unwrap_or_else(again),
+            )
         }
         (Some(seen), true) => {
             let version = seen.version.clone().unwrap_or_default();
-            check_line("agent", CheckLevel::Ok, format!("{}: {program} {version}", it.agent.name).trim_end().to_owned(), "")
+            check_line(
+                "agent",
+                CheckLevel::Ok,
+                format!("{}: {program} {version}", it.agent.name)
+                    .trim_end()
+                    .to_owned(),
+                "",
+            )
         }
-        (None, true) => check_line("agent", CheckLevel::Ok, format!("{}: {program}", it.agent.name), ""),
+        (None, true) => check_line(
+            "agent",
+            CheckLevel::Ok,
+            format!("{}: {program}", it.agent.name),
+            "",
+        ),
     }
 }
 
@@ -407,7 +631,9 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     }
     let there = |it: &&presets::Preset| {
         let path = &machine.path;
-        it.programs.iter().any(|it| program_discovery::program_on_path(it, path).is_some())
+        it.programs
+            .iter()
+            .any(|it| program_discovery::program_on_path(it, path).is_some())
     };
     let (mut installed, mut missing) = (vec![], vec![]);
     for (provider, presets) in of {
@@ -417,14 +643,25 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
         }
     }
     let found = program_discovery::discover_all(&installed, &machine);
-    let mut checks: Vec<DoctorCheck> = found.iter().map(|found| check_provider(found.preset.provider, found)).collect();
+    let mut checks: Vec<DoctorCheck> = found
+        .iter()
+        .map(|found| check_provider(found.preset.provider, found))
+        .collect();
     let how = "regatta provider lists how to install each";
     match (checks.is_empty(), missing.is_empty()) {
         (_, true) => {}
-        (false, _) => checks.push(check_line("providers", CheckLevel::Ok, format!("not installed: {}", missing.join(", ")), how)),
-        (true, _) if has_agents => {
-            checks.push(check_line("providers", CheckLevel::Ok, "no known agent program is installed", how))
-        }
+        (false, _) => checks.push(check_line(
+            "providers",
+            CheckLevel::Ok,
+            format!("not installed: {}", missing.join(", ")),
+            how,
+        )),
+        (true, _) if has_agents => checks.push(check_line(
+            "providers",
+            CheckLevel::Ok,
+            "no known agent program is installed",
+            how,
+        )),
         (true, _) => {
             let text = "no agent program is installed";
             let fix = format!("{how}; to try Regatta without one: regatta demo");
@@ -444,9 +681,18 @@ fn check_provider(provider: &str, found: &FoundProgram) -> DoctorCheck {
         SignIn::NotNeeded => "no sign-in needed".to_owned(),
         SignIn::None => "not signed in".to_owned(),
     };
-    let level = if found.fix.is_some() { CheckLevel::Warn } else { CheckLevel::Ok };
+    let level = if found.fix.is_some() {
+        CheckLevel::Warn
+    } else {
+        CheckLevel::Ok
+    };
     let text = format!("{provider}: {name} {version}, {signed}");
-    check_line("provider", level, text, found.fix.clone().unwrap_or_default())
+    check_line(
+        "provider",
+        level,
+        text,
+        found.fix.clone().unwrap_or_default(),
+    )
 }
 
 /// Checks which sandbox this machine supports.
@@ -455,14 +701,20 @@ fn check_sandbox() -> DoctorCheck {
     match found.iter().find(|it| it.1.is_none()) {
         Some((name, _)) => check_line("sandbox", CheckLevel::Ok, name.clone(), ""),
         None => {
-            let why: Vec<String> =
-                found.iter().map(|(name, why)| format!("{name}: {}", why.clone().unwrap_or_default())).collect();
-            let text = format!("agents run without a sandbox, because this machine supports none ({})", why.join("; "));
+            let why: Vec<String> = found
+                .iter()
+                .map(|(name, why)| format!("{name}: {}", why.clone().unwrap_or_default()))
+                .collect();
+            let text = format!(
+                "agents run without a sandbox, because this machine supports none ({})",
+                why.join("; ")
+            );
             check_line(
                 "sandbox",
                 CheckLevel::Warn,
                 text,
-                "install bubblewrap (apt-get install bubblewrap), or use a kernel with Landlock (6.2)",
+                "install bubblewrap (apt-get install bubblewrap), or use a kernel with Landlock \
+                (6.2)",
             )
         }
     }
@@ -483,18 +735,42 @@ mod tests {
     /// In a narrow window a fix is printed in full below its text.
     #[test]
     fn a_fix_is_printed_in_full_in_a_narrow_window() {
-        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or ANTHROPIC_AUTH_TOKEN";
+        let fix = "sign in with `claude /login`, or give the agent a key in ANTHROPIC_API_KEY or \
+            ANTHROPIC_AUTH_TOKEN";
         let checks = [
             check_line("git", CheckLevel::Ok, "2.47.3", ""),
-            check_line("provider", CheckLevel::Warn, "anthropic: claude-native 2.1.325, not signed in", fix),
+            check_line(
+                "provider",
+                CheckLevel::Warn,
+                "anthropic: claude-native 2.1.325, not signed in",
+                fix,
+            ),
         ];
-        let out = Output { is_json: false, quiet_level: 0, has_colour: true, has_hints: false, is_unicode: true, pager: None };
+        let out = Output {
+            is_json: false,
+            quiet_level: 0,
+            has_colour: true,
+            has_hints: false,
+            is_unicode: true,
+            pager: None,
+        };
         let text = draw_checks(&out, &checks, Some(60));
         assert!(text.lines().all(|line| display_width(line) <= 60), "{text}");
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(words.join(" ").contains(fix), "{text}");
-        let text = draw_checks(&Output { has_colour: false, ..out }, &checks, Some(300));
-        assert_eq!(text.lines().next(), Some("✓ git       2.47.3"), "one line per check in a wide window: {text}");
+        let text = draw_checks(
+            &Output {
+                has_colour: false,
+                ..out
+            },
+            &checks,
+            Some(300),
+        );
+        assert_eq!(
+            text.lines().next(),
+            Some("✓ git       2.47.3"),
+            "one line per check in a wide window: {text}"
+        );
         assert_eq!(text.lines().count(), 2, "{text}");
     }
 }

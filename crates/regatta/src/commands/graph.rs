@@ -2,12 +2,12 @@
 
 mod picture; // boxes and lines
 
-use regatta_api::view::{GraphView, GraphNodeView};
+use regatta_api::view::{GraphNodeView, GraphView};
 use regatta_api::{Call, input};
 
 use crate::args::GraphArgs;
 use crate::client::CallReply;
-use crate::output::{Output, CommandResult, first_line, format_table, window_width};
+use crate::output::{CommandResult, Output, first_line, format_table, window_width};
 
 use super::CommandContext;
 
@@ -17,11 +17,25 @@ const DEFAULT_WIDTH: usize = 160;
 /// Runs `regatta graph`.
 pub(super) fn graph(app: &CommandContext, ask: &GraphArgs) -> CommandResult {
     let client = app.client()?;
-    let project = if ask.id.is_none() { app.project(&client)? } else { None };
-    let got: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput { id: ask.id.clone(), project }))?;
+    let project = if ask.id.is_none() {
+        app.project(&client)?
+    } else {
+        None
+    };
+    let got: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput {
+        id: ask.id.clone(),
+        project,
+    }))?;
     let it = got.data;
-    let next: Vec<String> = it.critical.first().map(|it| format!("regatta why {it}")).into_iter().collect();
-    app.output.print_answer("graph", &it, &next, |out| draw_graph(out, &it, window_width()))
+    let next: Vec<String> = it
+        .critical
+        .first()
+        .map(|it| format!("regatta why {it}"))
+        .into_iter()
+        .collect();
+    app.output.print_answer("graph", &it, &next, |out| {
+        draw_graph(out, &it, window_width())
+    })
 }
 
 /// Draws the graph as a picture if it fits the window, and as a list otherwise.
@@ -40,7 +54,11 @@ fn draw_graph(out: &Output, it: &GraphView, window: Option<usize>) -> String {
     if !it.critical.is_empty() {
         let arrow = if out.is_unicode { " → " } else { " -> " };
         let way: Vec<String> = it.critical.iter().map(ToString::to_string).collect();
-        text += &format!("{} {}\n", out.paint("longest path of open tasks:", "1"), shorten_path(&way).join(arrow));
+        text += &format!(
+            "{} {}\n",
+            out.paint("longest path of open tasks:", "1"),
+            shorten_path(&way).join(arrow)
+        );
     }
     text
 }
@@ -50,7 +68,11 @@ fn shorten_path(way: &[String]) -> Vec<String> {
     match way {
         [first @ .., last] if way.len() > 12 => {
             let left = format!("… {} more …", way.len() - 10);
-            first[..9].iter().cloned().chain([left, last.clone()]).collect()
+            first[..9]
+                .iter()
+                .cloned()
+                .chain([left, last.clone()])
+                .collect()
         }
         _ => way.to_vec(),
     }
@@ -64,7 +86,11 @@ fn legend(out: &Output, it: &GraphView) -> String {
             words.push(&node.word);
         }
     }
-    words.into_iter().map(|it| out.format_state(it)).collect::<Vec<_>>().join("  ")
+    words
+        .into_iter()
+        .map(|it| out.format_state(it))
+        .collect::<Vec<_>>()
+        .join("  ")
 }
 
 /// Draws the graph as a list, one line per task, wave by wave.
@@ -72,16 +98,32 @@ fn draw_list(out: &Output, it: &GraphView) -> String {
     let arrow = if out.is_unicode { "←" } else { "<-" };
     let mut last = None;
     let row = |node: &GraphNodeView| {
-        let wave = if last == Some(node.column) { String::new() } else { format!("{}", node.column + 1) };
+        let wave = if last == Some(node.column) {
+            String::new()
+        } else {
+            format!("{}", node.column + 1)
+        };
         last = Some(node.column);
-        let (mark, needs): (_, Vec<String>) =
-            (if node.critical { "*" } else { "" }, node.needs.iter().map(ToString::to_string).collect());
+        let (mark, needs): (_, Vec<String>) = (
+            if node.critical { "*" } else { "" },
+            node.needs.iter().map(ToString::to_string).collect(),
+        );
         let name = match node.tasks[..] {
             [one] => format!("{one}{mark}"),
             _ => mark.to_owned(),
         };
-        let needs = if needs.is_empty() { String::new() } else { format!("{arrow} {}", needs.join(" ")) };
-        vec![wave, name, out.format_state(&node.word), first_line(&node.label), needs]
+        let needs = if needs.is_empty() {
+            String::new()
+        } else {
+            format!("{arrow} {}", needs.join(" "))
+        };
+        vec![
+            wave,
+            name,
+            out.format_state(&node.word),
+            first_line(&node.label),
+            needs,
+        ]
     };
     let rows: Vec<Vec<String>> = it.nodes.iter().map(row).collect();
     format_table(&rows)
@@ -96,7 +138,14 @@ mod tests {
     use regatta_core::task::TaskStatus;
 
     fn test_output(unicode: bool) -> Output {
-        Output { is_json: false, quiet_level: 0, has_colour: false, has_hints: false, is_unicode: unicode, pager: None }
+        Output {
+            is_json: false,
+            quiet_level: 0,
+            has_colour: false,
+            has_hints: false,
+            is_unicode: unicode,
+            pager: None,
+        }
     }
 
     fn task_row(id: u64, needs: &[u64], at: &str, subject: &str) -> (TaskRowView, TaskStatus) {
@@ -137,28 +186,53 @@ wave 1              wave 2             wave 3                  wave 4
 ✓ landed  ▶ working  ‖ waiting
 longest path of open tasks: T2 → T4 → T6
 ";
-        assert_eq!(draw_graph(&test_output(true), &sample_graph(), Some(100)), expected);
-        assert_eq!(draw_graph(&test_output(true), &sample_graph(), None), expected, "without a terminal");
+        assert_eq!(
+            draw_graph(&test_output(true), &sample_graph(), Some(100)),
+            expected
+        );
+        assert_eq!(
+            draw_graph(&test_output(true), &sample_graph(), None),
+            expected,
+            "without a terminal"
+        );
         // In narrower windows the subjects are cut, then only ids are left, then the graph becomes
         // a list.
         for (room, shown) in [(72, "T4 greeting me…"), (60, "✓ T1 word…"), (45, "✓ T1 ")] {
             let drawn = draw_graph(&test_output(true), &sample_graph(), Some(room));
             assert!(drawn.contains(shown) && drawn.contains("wave 1"), "{drawn}");
             let picture = drawn.lines().filter(|it| !it.starts_with("longest"));
-            assert!(picture.clone().all(|it| display_width(it) <= room), "{drawn}");
+            assert!(
+                picture.clone().all(|it| display_width(it) <= room),
+                "{drawn}"
+            );
         }
         let listed = draw_graph(&test_output(true), &sample_graph(), Some(30));
-        assert!(listed.contains("T4*  ‖ waiting  greeting menu  ← T2 T3"), "{listed}");
+        assert!(
+            listed.contains("T4*  ‖ waiting  greeting menu  ← T2 T3"),
+            "{listed}"
+        );
         let plain = draw_graph(&test_output(false), &sample_graph(), Some(100));
-        assert!(plain.is_ascii() && plain.contains("> T2 french =+===> = T4 greeting menu"), "{plain}");
+        assert!(
+            plain.is_ascii() && plain.contains("> T2 french =+===> = T4 greeting menu"),
+            "{plain}"
+        );
         let none = GraphView::new("all tasks".into(), &[], None);
-        assert_eq!(draw_graph(&test_output(true), &none, None), "all tasks   0 tasks in 0 waves\n");
+        assert_eq!(
+            draw_graph(&test_output(true), &none, None),
+            "all tasks   0 tasks in 0 waves\n"
+        );
     }
 
     /// Lines of different edges never touch in a way that suggests an edge that does not exist.
     #[test]
     fn lines_do_not_run_into_each_other() {
-        let all = |rows: &[(TaskRowView, TaskStatus)]| draw_graph(&test_output(true), &GraphView::new("x".into(), rows, None), None);
+        let all = |rows: &[(TaskRowView, TaskStatus)]| {
+            draw_graph(
+                &test_output(true),
+                &GraphView::new("x".into(), rows, None),
+                None,
+            )
+        };
         let both = [
             task_row(1, &[], "landed", "a"),
             task_row(2, &[], "landed", "b"),
@@ -194,7 +268,10 @@ longest path of open tasks: T2 → T4 → T6
     fn a_long_path_keeps_only_its_ends() {
         let way: Vec<String> = (1..=30).map(|it| TaskId(it).to_string()).collect();
         let cut = shorten_path(&way);
-        assert_eq!((cut.len(), cut[9].as_str(), cut[10].as_str()), (11, "… 20 more …", "T30"));
+        assert_eq!(
+            (cut.len(), cut[9].as_str(), cut[10].as_str()),
+            (11, "… 20 more …", "T30")
+        );
         assert_eq!(shorten_path(&way[..12]).len(), 12);
     }
 }

@@ -3,12 +3,12 @@
 use regatta_api::view::{HookTestView, HookView};
 use regatta_api::{Call, input};
 use regatta_core::agent::SandboxLevel;
-use regatta_core::hook::{HookAction, HookConditions, Firing, HookTrigger};
+use regatta_core::hook::{Firing, HookAction, HookConditions, HookTrigger};
 use regatta_core::refusal::seconds;
 
 use crate::args::{HookAddArgs, HookCommand};
 use crate::client::CallReply;
-use crate::output::{CommandResult, format_age, first_line, sanitize, format_table, usage_error};
+use crate::output::{CommandResult, first_line, format_age, format_table, sanitize, usage_error};
 
 use super::CommandContext;
 
@@ -20,33 +20,71 @@ pub(super) fn hook(app: &CommandContext, word: HookCommand) -> CommandResult {
             let got: CallReply<Vec<HookView>> = app.call(&Call::HookList(input::EmptyInput {}))?;
             let none = ["regatta hook add --channel shop -- ./answer.sh".to_owned()];
             let next: &[String] = if got.data.is_empty() { &none } else { &[] };
-            app.output.print_answer("hook.list", &got.data, next, |_| draw_hooks(&got.data))
+            app.output
+                .print_answer("hook.list", &got.data, next, |_| draw_hooks(&got.data))
         }
-        HookCommand::Test { id, message, text, channel, labels, from } => {
-            let ask = input::HookTest { hook: id, message, text, channel, labels, from };
+        HookCommand::Test {
+            id,
+            message,
+            text,
+            channel,
+            labels,
+            from,
+        } => {
+            let ask = input::HookTest {
+                hook: id,
+                message,
+                text,
+                channel,
+                labels,
+                from,
+            };
             let got: CallReply<HookTestView> = app.call(&Call::HookTest(ask))?;
             app.output.print_answer("hook.test", &got.data, &[], |_| {
-                let says = if got.data.fires { "fires" } else { "does not fire" };
+                let says = if got.data.fires {
+                    "fires"
+                } else {
+                    "does not fire"
+                };
                 format!("{id} {says}: {}\n", first_line(&got.data.why))
             })
         }
         HookCommand::Pause { id, because } => {
-            let got: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause { hook: id, reason: because }))?;
-            app.output.print_answer("hook.pause", &got.data, &[format!("regatta hook resume {id}")], |_| {
-                format!("{id} is paused\n")
-            })
+            let got: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause {
+                hook: id,
+                reason: because,
+            }))?;
+            app.output.print_answer(
+                "hook.pause",
+                &got.data,
+                &[format!("regatta hook resume {id}")],
+                |_| format!("{id} is paused\n"),
+            )
         }
         HookCommand::Resume { id } => {
-            let got: CallReply<HookView> = app.call(&Call::HookResume(input::HookIdInput { hook: id }))?;
-            app.output.print_answer("hook.resume", &got.data, &[], |_| format!("{id} is resumed\n"))
+            let got: CallReply<HookView> =
+                app.call(&Call::HookResume(input::HookIdInput { hook: id }))?;
+            app.output.print_answer("hook.resume", &got.data, &[], |_| {
+                format!("{id} is resumed\n")
+            })
         }
         HookCommand::Rm { id } => {
-            let _done: CallReply<String> = app.call(&Call::HookRm(input::HookIdInput { hook: id }))?;
-            app.output.print_answer("hook.rm", &serde_json::json!({ "hook": id }), &[], |_| format!("removed {id}\n"))
+            let _done: CallReply<String> =
+                app.call(&Call::HookRm(input::HookIdInput { hook: id }))?;
+            app.output
+                .print_answer("hook.rm", &serde_json::json!({ "hook": id }), &[], |_| {
+                    format!("removed {id}\n")
+                })
         }
         HookCommand::Log { id, before, limit } => {
-            let got: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog { hook: id, before, limit }))?;
-            app.output.print_answer("hook.log", &got.data, &[], |_| got.data.iter().map(firing_text).collect())
+            let got: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog {
+                hook: id,
+                before,
+                limit,
+            }))?;
+            app.output.print_answer("hook.log", &got.data, &[], |_| {
+                got.data.iter().map(firing_text).collect()
+            })
         }
     }
 }
@@ -56,9 +94,12 @@ fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
     let trigger = match (ask.event, ask.on_free) {
         (Some(kind), _) => HookTrigger::Event { kind },
         (None, Some(uri)) => HookTrigger::Free { uri },
-        (None, None) => {
-            HookTrigger::Message { channel: ask.channel, label: ask.label, mention: ask.mention, prefix: ask.prefix }
-        }
+        (None, None) => HookTrigger::Message {
+            channel: ask.channel,
+            label: ask.label,
+            mention: ask.mention,
+            prefix: ask.prefix,
+        },
     };
     let action = if ask.route {
         HookAction::Route
@@ -66,12 +107,22 @@ fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
         let here = app.working_dir()?;
         let cwd = ask.cwd.map_or_else(|| here.clone(), |it| here.join(it));
         let whole = cwd.canonicalize().map_err(|it| {
-            usage_error(format!("cannot open the directory {}: {it}", cwd.display()), "name an existing directory with --cwd")
+            usage_error(
+                format!("cannot open the directory {}: {it}", cwd.display()),
+                "name an existing directory with --cwd",
+            )
         })?;
-        HookAction::Run { argv: ask.command, cwd: whole.to_string_lossy().into_owned() }
+        HookAction::Run {
+            argv: ask.command,
+            cwd: whole.to_string_lossy().into_owned(),
+        }
     };
-    let when =
-        HookConditions { claim: ask.claim, ttl_ms: ask.ttl, cooldown_ms: ask.cooldown, require_label: ask.require_label };
+    let when = HookConditions {
+        claim: ask.claim,
+        ttl_ms: ask.ttl,
+        cooldown_ms: ask.cooldown,
+        require_label: ask.require_label,
+    };
     let client = app.client()?;
     let got: CallReply<HookView> = client.call(&Call::HookAdd(input::HookAdd {
         project: app.project(&client)?,
@@ -84,8 +135,13 @@ fn add_hook(app: &CommandContext, ask: HookAddArgs) -> CommandResult {
         sandbox: Some(ask.sandbox),
     }))?;
     let id = got.data.hook.id;
-    let next = [format!("regatta hook test {id} --text '…'"), format!("regatta hook log {id}")];
-    app.output.print_answer("hook.add", &got.data, &next, |_| draw_hooks(std::slice::from_ref(&got.data)))
+    let next = [
+        format!("regatta hook test {id} --text '…'"),
+        format!("regatta hook log {id}"),
+    ];
+    app.output.print_answer("hook.add", &got.data, &next, |_| {
+        draw_hooks(std::slice::from_ref(&got.data))
+    })
 }
 
 /// Draws hooks as a table.
@@ -98,14 +154,24 @@ fn draw_hooks(hooks: &[HookView]) -> String {
             (None, many) => format!("{many} running"),
         };
         let fired = match hook.fired_unix_ms {
-            Some(wall) => format!("fired {} times, last {}", hook.fired_count, format_age(wall)),
+            Some(wall) => format!(
+                "fired {} times, last {}",
+                hook.fired_count,
+                format_age(wall)
+            ),
             None => "never fired".into(),
         };
         let fired = match hook.waiting.len() {
             0 => fired,
             waiting => format!("{fired}, {waiting} waiting for its claim"),
         };
-        vec![hook.id.to_string(), trigger_text(&hook.trigger, &hook.when), action_text(it), fired, state]
+        vec![
+            hook.id.to_string(),
+            trigger_text(&hook.trigger, &hook.when),
+            action_text(it),
+            fired,
+            state,
+        ]
     };
     format_table(&hooks.iter().map(row).collect::<Vec<_>>())
 }
@@ -113,11 +179,18 @@ fn draw_hooks(hooks: &[HookView]) -> String {
 /// Describes when a hook fires.
 fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
     let mut words: Vec<String> = match trigger {
-        HookTrigger::Message { channel, label, mention, prefix } => [
+        HookTrigger::Message {
+            channel,
+            label,
+            mention,
+            prefix,
+        } => [
             channel.as_ref().map(|it| format!("in {it}")),
             label.as_ref().map(|it| format!("with {it}")),
             mention.as_ref().map(|it| format!("mentioning @{it}")),
-            prefix.as_ref().map(|it| format!("starting with {}", first_line(it))),
+            prefix
+                .as_ref()
+                .map(|it| format!("starting with {}", first_line(it))),
         ]
         .into_iter()
         .flatten()
@@ -125,9 +198,23 @@ fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
         HookTrigger::Event { kind } => vec![format!("on {kind}")],
         HookTrigger::Free { uri } => vec![format!("when {uri} is free")],
     };
-    words.extend(conditions.claim.as_ref().map(|it| format!("if {it} is free")));
-    words.extend(conditions.require_label.as_ref().map(|it| format!("if labelled {it}")));
-    words.extend(conditions.cooldown_ms.map(|it| format!("at most every {}", seconds(it))));
+    words.extend(
+        conditions
+            .claim
+            .as_ref()
+            .map(|it| format!("if {it} is free")),
+    );
+    words.extend(
+        conditions
+            .require_label
+            .as_ref()
+            .map(|it| format!("if labelled {it}")),
+    );
+    words.extend(
+        conditions
+            .cooldown_ms
+            .map(|it| format!("at most every {}", seconds(it))),
+    );
     words.join(", ")
 }
 
@@ -140,7 +227,11 @@ fn action_text(it: &HookView) -> String {
                 SandboxLevel::Workspace => "sandbox: workspace",
                 SandboxLevel::Strict => "sandbox: strict",
             };
-            format!("{} ({shut_in}, {} at most)", first_line(&argv.join(" ")), seconds(it.hook.timeout_ms))
+            format!(
+                "{} ({shut_in}, {} at most)",
+                first_line(&argv.join(" ")),
+                seconds(it.hook.timeout_ms)
+            )
         }
         HookAction::Route => "the router".into(),
     }
@@ -148,9 +239,18 @@ fn action_text(it: &HookView) -> String {
 
 /// Describes a firing, with the command's output.
 fn firing_text(it: &Firing) -> String {
-    let ended = it.ended.as_ref().map_or("running".to_owned(), ToString::to_string);
-    let took = it.ended_unix_ms.map(|at| format!(" after {}", seconds(at.saturating_sub(it.fired_unix_ms))));
-    let output: String = it.output.lines().map(|it| format!("    {}\n", sanitize(it))).collect();
+    let ended = it
+        .ended
+        .as_ref()
+        .map_or("running".to_owned(), ToString::to_string);
+    let took = it
+        .ended_unix_ms
+        .map(|at| format!(" after {}", seconds(at.saturating_sub(it.fired_unix_ms))));
+    let output: String = it
+        .output
+        .lines()
+        .map(|it| format!("    {}\n", sanitize(it)))
+        .collect();
     format!(
         "{} {} {} by {}: {}{}\n{output}",
         it.id,

@@ -6,14 +6,17 @@ mod walk; // `inbox --interactive`
 
 use regatta_api::Call;
 use regatta_api::input;
-use regatta_api::view::{InboxView, InboxChoice};
+use regatta_api::view::{InboxChoice, InboxView};
+use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::inbox::InboxItem;
-use regatta_core::agent_protocol::RequestAnswer;
 
 use crate::args::{InboxArgs, InboxCommand};
-use crate::client::{Client, CallReply};
-use crate::output::{CommandError, CommandResult, format_age, format_table_for, sanitize, usage_error, display_width, window_width, wrap};
+use crate::client::{CallReply, Client};
+use crate::output::{
+    CommandError, CommandResult, display_width, format_age, format_table_for, sanitize,
+    usage_error, window_width, wrap,
+};
 
 use super::CommandContext;
 use super::decide::send_decision;
@@ -29,29 +32,54 @@ pub(super) fn inbox(app: &CommandContext, ask: &InboxArgs) -> CommandResult {
     }
     let client = app.client()?;
     let project = app.project(&client)?;
-    let got: CallReply<Vec<InboxView>> = client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+    let got: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
     // Snoozed items are listed separately, with the time at which they come back.
-    let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) = got.data.iter().cloned().partition(InboxView::is_shown);
-    let mut next = awake.first().map(|it| group_commands(it, &awake)).unwrap_or_else(|| vec!["regatta status".into()]);
+    let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
+        got.data.iter().cloned().partition(InboxView::is_shown);
+    let mut next = awake
+        .first()
+        .map(|it| group_commands(it, &awake))
+        .unwrap_or_else(|| vec!["regatta status".into()]);
     if awake.len() > 1 {
         next.push("regatta inbox -i".into());
     }
     app.output.print_answer("inbox", &got.data, &next, |_| {
-        let mut text = if awake.is_empty() { "nothing needs you\n".into() } else { draw_items(&awake, window_width()) };
+        let mut text = if awake.is_empty() {
+            "nothing needs you\n".into()
+        } else {
+            draw_items(&awake, window_width())
+        };
         if !asleep.is_empty() {
-            let until = |it: &InboxView| format!("{} until {}", it.id, format_time_to_second(it.snoozed_until_wall.unwrap_or(0)));
+            let until = |it: &InboxView| {
+                format!(
+                    "{} until {}",
+                    it.id,
+                    format_time_to_second(it.snoozed_until_wall.unwrap_or(0))
+                )
+            };
             let all: Vec<String> = asleep.iter().map(until).collect();
             text += &format!("snoozed: {}\n", all.join(" · "));
         }
         text
     })?;
-    if ask.check && !awake.is_empty() { Err(CommandError::Exit(3)) } else { Ok(()) }
+    if ask.check && !awake.is_empty() {
+        Err(CommandError::Exit(3))
+    } else {
+        Ok(())
+    }
 }
 
 /// Returns the commands that answer an item and all items of its group.
 fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
-    let group: Vec<&InboxView> = all.iter().filter(|other| other.group_key() == first.group_key()).collect();
-    let agents: Vec<&str> = group.iter().filter_map(|item| item.id.strip_prefix("agent:")).collect();
+    let group: Vec<&InboxView> = all
+        .iter()
+        .filter(|other| other.group_key() == first.group_key())
+        .collect();
+    let agents: Vec<&str> = group
+        .iter()
+        .filter_map(|item| item.id.strip_prefix("agent:"))
+        .collect();
     match agents.len() > 1 {
         true => vec![format!("regatta resume {}", agents.join(" "))],
         false => answer_commands(first, group.len() > 1),
@@ -62,28 +90,52 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
 pub(super) fn answer_commands(it: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
     match it.kind.as_str() {
-        "permission" => vec![format!("regatta allow {}{all}", it.id), format!("regatta deny {}{all}", it.id)],
+        "permission" => vec![
+            format!("regatta allow {}{all}", it.id),
+            format!("regatta deny {}{all}", it.id),
+        ],
         "question" if !it.choices.is_empty() => vec![format!("regatta answer {} 1", it.id)],
         "question" => vec!["regatta inbox -i".to_owned()],
-        "review" => vec![format!("regatta diff {}", it.id), format!("regatta land {}", it.id)],
+        "review" => vec![
+            format!("regatta diff {}", it.id),
+            format!("regatta land {}", it.id),
+        ],
         "failed" => {
             let checks = format!("regatta logs {} --check", it.id);
-            vec![format!("regatta why {}", it.id), checks, format!("regatta retry {}", it.id)]
+            vec![
+                format!("regatta why {}", it.id),
+                checks,
+                format!("regatta retry {}", it.id),
+            ]
         }
         "task" => vec![format!("regatta why {}", it.id)],
-        _ => vec![it.ways.first().map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone())],
+        _ => vec![
+            it.ways
+                .first()
+                .map_or_else(|| "regatta inbox -i".to_owned(), |way| way.line.clone()),
+        ],
     }
 }
 
 /// Snoozes an item for `ms`, or wakes it without a time.
 fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
-    let got: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze { id: id.clone(), ms }))?;
+    let got: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
+        id: id.clone(),
+        ms,
+    }))?;
     let until = got.data.as_ref().and_then(|it| it.snoozed_until_wall);
     let (next, text) = match until {
-        Some(wall) => (format!("regatta inbox wake {id}"), format!("{id} comes back at {}\n", format_time_to_second(wall))),
-        None => ("regatta inbox".to_owned(), format!("{id} is in the inbox\n")),
+        Some(wall) => (
+            format!("regatta inbox wake {id}"),
+            format!("{id} comes back at {}\n", format_time_to_second(wall)),
+        ),
+        None => (
+            "regatta inbox".to_owned(),
+            format!("{id} is in the inbox\n"),
+        ),
     };
-    app.output.print_answer("inbox.snooze", &got.data, &[next], |_| text)
+    app.output
+        .print_answer("inbox.snooze", &got.data, &[next], |_| text)
 }
 
 /// Draws items as a table. In a narrow window the request is printed below its row instead of being
@@ -91,15 +143,30 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
 fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let rows = group_items(items);
     let whole = format_table_for(&rows, None);
-    let Some(window) = window.filter(|window| whole.lines().any(|line| display_width(line) > *window)) else { return whole };
-    let heads: Vec<Vec<String>> = rows.iter().map(|row| [&row[..5], &row[6..7]].concat()).collect();
+    let Some(window) =
+        window.filter(|window| whole.lines().any(|line| display_width(line) > *window))
+    else {
+        return whole;
+    };
+    let heads: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| [&row[..5], &row[6..7]].concat())
+        .collect();
     let heads = format_table_for(&heads, Some(window));
     let mut text = String::new();
     for (head, row) in heads.lines().zip(&rows) {
         text += &format!("{head}\n");
-        let said: Vec<&str> = [&row[5], &row[7]].into_iter().map(String::as_str).filter(|it| !it.is_empty()).collect();
+        let said: Vec<&str> = [&row[5], &row[7]]
+            .into_iter()
+            .map(String::as_str)
+            .filter(|it| !it.is_empty())
+            .collect();
         // A person decides about a permission by this text, so it must be complete.
-        let max_lines = if row[1] == "permission" { usize::MAX } else { MAX_ITEM_LINES };
+        let max_lines = if row[1] == "permission" {
+            usize::MAX
+        } else {
+            MAX_ITEM_LINES
+        };
         for line in wrap(&said.join(" · "), window.saturating_sub(4), max_lines) {
             text += &format!("    {line}\n");
         }
@@ -116,12 +183,17 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for it in items {
         let key = it.group_key();
-        if let Some(row) = rows.iter_mut().find(|row| row.0 == key && it.kind != "question") {
+        if let Some(row) = rows
+            .iter_mut()
+            .find(|row| row.0 == key && it.kind != "question")
+        {
             row.1 += 1;
             continue;
         }
         let agent = it.agent.as_ref().map_or(String::new(), ToString::to_string);
-        let numbered = (1..).zip(&it.choices).map(|(nth, it)| format!("{nth} {}", sanitize(it)));
+        let numbered = (1..)
+            .zip(&it.choices)
+            .map(|(nth, it)| format!("{nth} {}", sanitize(it)));
         // Permissions have their own commands, allow and deny, so they show no numbered choices.
         let choices: Vec<String> = numbered.filter(|_| it.kind != "permission").collect();
         let (choices, why) = (choices.join("  "), sanitize(&it.why));
@@ -130,7 +202,16 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
         rows.push((
             key,
             1,
-            vec![it.id.clone(), it.kind.clone(), task, agent, format_age(it.since_wall), subject, choices, why],
+            vec![
+                it.id.clone(),
+                it.kind.clone(),
+                task,
+                agent,
+                format_age(it.since_wall),
+                subject,
+                choices,
+                why,
+            ],
         ));
     }
     rows.into_iter()
@@ -144,24 +225,41 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
 }
 
 /// Returns all inbox items of this project, including snoozed ones.
-pub(super) fn fetch_items(app: &CommandContext, client: &Client) -> Result<Vec<InboxView>, CommandError> {
+pub(super) fn fetch_items(
+    app: &CommandContext,
+    client: &Client,
+) -> Result<Vec<InboxView>, CommandError> {
     let project = app.project(client)?;
-    let got: CallReply<Vec<InboxView>> = client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+    let got: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
     Ok(got.data)
 }
 
 /// Answers an item. A question takes a text or the number of a choice, any other item one of its
 /// choices.
-pub(super) fn answer(app: &CommandContext, id: &str, words: &[String], message: Option<&str>) -> CommandResult {
+pub(super) fn answer(
+    app: &CommandContext,
+    id: &str,
+    words: &[String],
+    message: Option<&str>,
+) -> CommandResult {
     let item: InboxItem = id.parse().map_err(|it: regatta_core::ids::BadName| {
-        usage_error(it.to_string(), "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME")
+        usage_error(
+            it.to_string(),
+            "write the item as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME",
+        )
     })?;
     let text = words.join(" ");
     let client = app.client()?;
     let project = None; // the item may belong to any project
-    let all: CallReply<Vec<InboxView>> = client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+    let all: CallReply<Vec<InboxView>> =
+        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
     // A number without a letter means a request, unless only another kind of item has this number.
-    let item = if id.bytes().all(|byte| byte.is_ascii_digit()) { item_with_number(&all.data, id, item)? } else { item };
+    let item = if id.bytes().all(|byte| byte.is_ascii_digit()) {
+        item_with_number(&all.data, id, item)?
+    } else {
+        item
+    };
     let found = all.data.iter().find(|it| it.id == item.to_string());
     if let InboxItem::Approval(id) = item {
         let text = found.map_or(text.clone(), |it| choice_or_text(it, &text));
@@ -170,35 +268,58 @@ pub(super) fn answer(app: &CommandContext, id: &str, words: &[String], message: 
             "allow" if permission => RequestAnswer::Allow,
             "deny" if permission => {
                 let words = message.map(str::to_owned);
-                return send_decision(app, "answer", (id, false), RequestAnswer::Deny { reason: words }, AnswerScope::Once);
+                return send_decision(
+                    app,
+                    "answer",
+                    (id, false),
+                    RequestAnswer::Deny { reason: words },
+                    AnswerScope::Once,
+                );
             }
             _ => RequestAnswer::Text { text },
         };
         send_decision(app, "answer", (id, false), said, AnswerScope::Once)?;
         return match (message, found.and_then(|it| it.task)) {
-            (Some(message), Some(task)) => super::decide::tell(app, &task.to_string(), &[message.to_owned()]),
+            (Some(message), Some(task)) => {
+                super::decide::tell(app, &task.to_string(), &[message.to_owned()])
+            }
             _ => Ok(()),
         };
     }
     let Some(found) = found else {
-        return Err(usage_error(format!("{item} is not in the inbox"), "list the inbox: regatta inbox"));
+        return Err(usage_error(
+            format!("{item} is not in the inbox"),
+            "list the inbox: regatta inbox",
+        ));
     };
-    let (word, rest) = words.split_first().map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
+    let (word, rest) = words
+        .split_first()
+        .map_or(("", &[][..]), |(word, rest)| (word.as_str(), rest));
     let way = found.find_choice(&text).or_else(|| found.find_choice(word));
     let Some(way) = way else {
         let choices: Vec<String> = found.choices.iter().map(|it| sanitize(it)).collect();
         return Err(usage_error(
             format!("{item} can be answered with {}", choices.join(", ")),
-            format!("write one of them: regatta answer {item} {}", first_choice_word(found)),
+            format!(
+                "write one of them: regatta answer {item} {}",
+                first_choice_word(found)
+            ),
         ));
     };
-    let said = message.map(str::to_owned).or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
+    let said = message
+        .map(str::to_owned)
+        .or_else(|| (!rest.is_empty()).then(|| rest.join(" ")));
     send_choice(app, &client, &item, (way, said))
 }
 
 /// Returns the inbox item with the number `digits`, or `request` if no item has it.
-fn item_with_number(all: &[InboxView], digits: &str, request: InboxItem) -> Result<InboxItem, CommandError> {
-    let candidates = ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<InboxItem>());
+fn item_with_number(
+    all: &[InboxView],
+    digits: &str,
+    request: InboxItem,
+) -> Result<InboxItem, CommandError> {
+    let candidates =
+        ["Q", "T", "A", "V"].map(|letter| format!("{letter}{digits}").parse::<InboxItem>());
     let open = |item: &InboxItem| all.iter().any(|view| view.id == item.to_string());
     let mut found: Vec<InboxItem> = candidates.into_iter().flatten().filter(open).collect();
     match found.len() {
@@ -207,7 +328,10 @@ fn item_with_number(all: &[InboxView], digits: &str, request: InboxItem) -> Resu
         _ => {
             let names: Vec<String> = found.iter().map(ToString::to_string).collect();
             let hint = format!("add the letter: regatta answer {}", names[0]);
-            Err(usage_error(format!("{digits} is ambiguous: it can mean {}", names.join(" or ")), hint))
+            Err(usage_error(
+                format!("{digits} is ambiguous: it can mean {}", names.join(" or ")),
+                hint,
+            ))
         }
     }
 }
@@ -215,23 +339,40 @@ fn item_with_number(all: &[InboxView], digits: &str, request: InboxItem) -> Resu
 /// Returns the choice with this number, or the text itself if it is not the number of a choice.
 fn choice_or_text(it: &InboxView, text: &str) -> String {
     let literal = it.choices.iter().any(|it| it == text);
-    let nth = text.trim().parse::<usize>().ok().filter(|_| !literal).and_then(|it| it.checked_sub(1));
-    nth.and_then(|nth| it.choices.get(nth)).cloned().unwrap_or_else(|| text.to_owned())
+    let nth = text
+        .trim()
+        .parse::<usize>()
+        .ok()
+        .filter(|_| !literal)
+        .and_then(|it| it.checked_sub(1));
+    nth.and_then(|nth| it.choices.get(nth))
+        .cloned()
+        .unwrap_or_else(|| text.to_owned())
 }
 
 /// Returns the first word of an item's first choice, for an example.
 fn first_choice_word(it: &InboxView) -> String {
-    it.ways.first().map_or(String::new(), |it| it.choice.split(' ').next().unwrap_or_default().to_owned())
+    it.ways.first().map_or(String::new(), |it| {
+        it.choice.split(' ').next().unwrap_or_default().to_owned()
+    })
 }
 
 /// Sends the call that belongs to a choice.
-fn send_choice(app: &CommandContext, client: &Client, item: &InboxItem, (way, said): (&InboxChoice, Option<String>)) -> CommandResult {
+fn send_choice(
+    app: &CommandContext,
+    client: &Client,
+    item: &InboxItem,
+    (way, said): (&InboxChoice, Option<String>),
+) -> CommandResult {
     let mut ask = way.input.clone();
     if let Some(place) = way.words.as_ref().and_then(|it| ask.pointer_mut(it)) {
         let Some(words) = said else {
             return Err(usage_error(
                 format!("{} needs a text", way.choice),
-                format!("add it: regatta answer {item} {} 'what to change'", way.choice),
+                format!(
+                    "add it: regatta answer {item} {} 'what to change'",
+                    way.choice
+                ),
             ));
         };
         *place = words.into();
@@ -239,14 +380,28 @@ fn send_choice(app: &CommandContext, client: &Client, item: &InboxItem, (way, sa
     let body = serde_json::to_vec(&ask).unwrap_or_default();
     let call = Call::parse(&way.verb, &body).map_err(CommandError::from)?;
     let got: CallReply<serde_json::Value> = client.call(&call)?;
-    let left = fetch_items(app, client)?.iter().filter(|it| it.is_shown()).count();
-    let next = [if left > 0 { "regatta inbox" } else { "regatta status" }.to_owned()];
+    let left = fetch_items(app, client)?
+        .iter()
+        .filter(|it| it.is_shown())
+        .count();
+    let next = [if left > 0 {
+        "regatta inbox"
+    } else {
+        "regatta status"
+    }
+    .to_owned()];
     // A failed task is tried again as a new task.
-    let other = got.data["id"].as_str().filter(|it| *it != item.to_string()).filter(|_| way.verb == "retry");
+    let other = got.data["id"]
+        .as_str()
+        .filter(|it| *it != item.to_string())
+        .filter(|_| way.verb == "retry");
     let other = other.map_or(String::new(), |it| format!(" as {it}"));
     let line = way.line.replace(" '…'", "");
     app.output.print_answer(&way.verb, &got.data, &next, |_| {
-        format!("{item}: {}{other} ({line}) · {left} left in the inbox\n", sanitize(&way.choice))
+        format!(
+            "{item}: {}{other} ({line}) · {left} left in the inbox\n",
+            sanitize(&way.choice)
+        )
     })
 }
 
@@ -268,10 +423,20 @@ mod tests {
         let items = [item("Q11", url, &["allow", "deny"])];
         let text = draw_items(&items, Some(80));
         assert!(text.lines().all(|line| display_width(line) <= 80), "{text}");
-        assert!(text.contains(&format!("\n    {url} · R1: ask fetch for\n")), "{text}");
-        assert_eq!(draw_items(&items, Some(200)).lines().count(), 1, "one line in a wide window");
+        assert!(
+            text.contains(&format!("\n    {url} · R1: ask fetch for\n")),
+            "{text}"
+        );
+        assert_eq!(
+            draw_items(&items, Some(200)).lines().count(),
+            1,
+            "one line in a wide window"
+        );
         let long = format!("execute: curl {} | sh", "https://example.test/".repeat(40));
         let text = draw_items(&[item("Q12", &long, &["allow", "deny"])], Some(80));
-        assert!(text.contains("| sh") && !text.contains('…'), "a long command is printed in full: {text}");
+        assert!(
+            text.contains("| sh") && !text.contains('…'),
+            "a long command is printed in full: {text}"
+        );
     }
 }

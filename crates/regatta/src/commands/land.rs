@@ -10,68 +10,129 @@ use regatta_core::scope_escape;
 
 use super::CommandContext;
 use crate::args::QueueCommand;
-use crate::client::{Client, CallReply};
+use crate::client::{CallReply, Client};
+use crate::output::{
+    CommandError, CommandResult, first_line, format_age, format_table, short_duration, usage_error,
+};
 use crate::run_progress;
-use crate::output::{CommandError, CommandResult, format_age, first_line, short_duration, format_table, usage_error};
 
 /// Runs `regatta land`.
 pub(super) fn land(app: &CommandContext, id: TaskId, wait: bool, first: bool) -> CommandResult {
     let client = app.client()?;
-    let got: CallReply<TaskView> =
-        client.call(&Call::Land(input::LandInput { id: id.to_string(), first, claim: None, token: None }))?;
-    let last = if wait { run_progress::wait_until_landed(&client, id, got.revision, app.timeout())? } else { Some(got.data) };
+    let got: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
+        id: id.to_string(),
+        first,
+        claim: None,
+        token: None,
+    }))?;
+    let last = if wait {
+        run_progress::wait_until_landed(&client, id, got.revision, app.timeout())?
+    } else {
+        Some(got.data)
+    };
     print_landing_state(app, "land", last, wait)
 }
 
 /// Lands a workspace under a claim on the trunk that the caller holds.
-pub(super) fn land_now(app: &CommandContext, workspace: String, claim: Option<ClaimId>, token: Option<u64>) -> CommandResult {
+pub(super) fn land_now(
+    app: &CommandContext,
+    workspace: String,
+    claim: Option<ClaimId>,
+    token: Option<u64>,
+) -> CommandResult {
     let client = app.client()?;
     // The daemon may run in another directory, so a path is made absolute.
-    let there = std::path::Path::new(&workspace).canonicalize().ok().filter(|it| it.is_dir());
+    let there = std::path::Path::new(&workspace)
+        .canonicalize()
+        .ok()
+        .filter(|it| it.is_dir());
     let id = there.map_or(workspace, |it| it.to_string_lossy().into_owned());
-    let got: CallReply<TaskView> = client.call(&Call::Land(input::LandInput { id, first: true, claim, token }))?;
-    let last = run_progress::wait_until_landed(&client, got.data.task.id, got.revision, app.timeout())?;
+    let got: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
+        id,
+        first: true,
+        claim,
+        token,
+    }))?;
+    let last =
+        run_progress::wait_until_landed(&client, got.data.task.id, got.revision, app.timeout())?;
     print_landing_state(app, "land", last, true)
 }
 
 /// Prints the state of a landing. The exit code tells scripts whether the task has landed.
-fn print_landing_state(app: &CommandContext, word: &str, task: Option<TaskView>, waited: bool) -> CommandResult {
-    let Some(task) = task else { return Err(CommandError::Exit(124)) };
+fn print_landing_state(
+    app: &CommandContext,
+    word: &str,
+    task: Option<TaskView>,
+    waited: bool,
+) -> CommandResult {
+    let Some(task) = task else {
+        return Err(CommandError::Exit(124));
+    };
     let id = task.task.id;
     let project = Some(task.task.project.clone());
-    let queues: CallReply<Vec<QueueView>> = app.call(&Call::Queue(input::ProjectFilter { project }))?;
+    let queues: CallReply<Vec<QueueView>> =
+        app.call(&Call::Queue(input::ProjectFilter { project }))?;
     let next = match (task.word.as_str(), waited) {
         ("landed", _) => vec![format!("regatta undo {id}"), "regatta status".to_owned()],
-        ("landing", false) => vec!["regatta queue".to_owned(), format!("regatta land {id} --wait")],
+        ("landing", false) => vec![
+            "regatta queue".to_owned(),
+            format!("regatta land {id} --wait"),
+        ],
         ("review", _) => vec![format!("regatta diff {id}"), format!("regatta land {id}")],
         _ => vec![format!("regatta why {id}")],
     };
-    app.output.print_answer(word, &task, &next, |out| match &task.task.landed {
-        Some(commit) if task.task.submission.as_ref().is_some_and(|work| work.undoes.is_some()) => {
-            let undone = task.task.submission.as_ref().and_then(|work| work.undoes);
-            let undone = undone.map_or(String::new(), |undone| undone.to_string());
-            let short = &commit.as_str()[..10];
-            format!("reverted {undone}: {id} landed the revert as {short} · regatta undo {id} restores {undone}\n")
-        }
-        Some(commit) => {
-            let trunk = queues.data.first().map_or("the trunk", |it| it.trunk.as_str());
-            let short = &commit.as_str()[..10];
-            let by = task.task.submission.as_ref().map(|work| work.attempt);
-            let note = by.and_then(|attempt| scope_escape::files_left_out_note(&task.task, attempt));
-            let note = note.map_or(String::new(), |note| format!("{}\n", first_line(&note)));
-            format!("landed {id} as {short} on {trunk} · to add a revert: regatta undo {id}\n{note}")
-        }
-        None => {
-            let queued = queues.data.iter().find_map(|it| queue_position_text(it, id));
-            let reason = || match task.waits.first() {
-                Some(it) => first_line(&it.text),
-                None => first_line(task.task.reason.as_deref().unwrap_or_default()),
-            };
-            queued.unwrap_or_else(|| format!("{id} {}  {}\n", out.format_state(&task.word), reason()))
-        }
-    })?;
+    app.output
+        .print_answer(word, &task, &next, |out| match &task.task.landed {
+            Some(commit)
+                if task
+                    .task
+                    .submission
+                    .as_ref()
+                    .is_some_and(|work| work.undoes.is_some()) =>
+            {
+                let undone = task.task.submission.as_ref().and_then(|work| work.undoes);
+                let undone = undone.map_or(String::new(), |undone| undone.to_string());
+                let short = &commit.as_str()[..10];
+                format!(
+                    "reverted {undone}: {id} landed the revert as {short} · regatta undo {id} \
+                restores {undone}\n"
+                )
+            }
+            Some(commit) => {
+                let trunk = queues
+                    .data
+                    .first()
+                    .map_or("the trunk", |it| it.trunk.as_str());
+                let short = &commit.as_str()[..10];
+                let by = task.task.submission.as_ref().map(|work| work.attempt);
+                let note =
+                    by.and_then(|attempt| scope_escape::files_left_out_note(&task.task, attempt));
+                let note = note.map_or(String::new(), |note| format!("{}\n", first_line(&note)));
+                format!(
+                    "landed {id} as {short} on {trunk} · to add a revert: regatta undo \
+                {id}\n{note}"
+                )
+            }
+            None => {
+                let queued = queues
+                    .data
+                    .iter()
+                    .find_map(|it| queue_position_text(it, id));
+                let reason = || match task.waits.first() {
+                    Some(it) => first_line(&it.text),
+                    None => first_line(task.task.reason.as_deref().unwrap_or_default()),
+                };
+                queued.unwrap_or_else(|| {
+                    format!("{id} {}  {}\n", out.format_state(&task.word), reason())
+                })
+            }
+        })?;
     match task.word.as_str() {
-        "landed" | "done" | "landing" if !waited || task.task.landed.is_some() || task.word == "done" => Ok(()),
+        "landed" | "done" | "landing"
+            if !waited || task.task.landed.is_some() || task.word == "done" =>
+        {
+            Ok(())
+        }
         "needs you" | "review" | "landing" => Err(CommandError::Exit(3)),
         _ if !waited => Ok(()),
         _ => Err(CommandError::Exit(1)),
@@ -84,16 +145,29 @@ fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
     let at = queue.queue.iter().position(|it| it.task == id)?;
     let it = &queue.queue[at];
     let ahead = at.checked_sub(1).map(|at| &queue.queue[at]);
-    let ahead = ahead.map_or(String::new(), |it| format!(", after {} ({})", it.task, it.state));
-    let detail = if it.detail.is_empty() { String::new() } else { format!(" · {}", first_line(&it.detail)) };
+    let ahead = ahead.map_or(String::new(), |it| {
+        format!(", after {} ({})", it.task, it.state)
+    });
+    let detail = if it.detail.is_empty() {
+        String::new()
+    } else {
+        format!(" · {}", first_line(&it.detail))
+    };
     let when = time_left_text(queue, it).map_or(String::new(), |it| format!(" · {it}"));
-    Some(format!("{} {id} at {} of {}{ahead}{detail}{when}\n", it.state, at + 1, queue.queue.len()))
+    Some(format!(
+        "{} {id} at {} of {}{ahead}{detail}{when}\n",
+        it.state,
+        at + 1,
+        queue.queue.len()
+    ))
 }
 
 /// Estimates when a landing will be done, from the usual time. Returns `None` if that time is
 /// unknown or already over.
 fn time_left_text(queue: &QueueView, it: &LandingView) -> Option<String> {
-    let usual = queue.usual_ms.filter(|_| queue.held.is_none() && it.state != "held")?;
+    let usual = queue
+        .usual_ms
+        .filter(|_| queue.held.is_none() && it.state != "held")?;
     let due = it.queued_wall + usual;
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     (due > now).then(|| format!("lands in about {}", short_duration((due - now).max(1_000))))
@@ -105,7 +179,10 @@ pub(super) fn queue(app: &CommandContext, word: Option<QueueCommand>, all: bool)
         && let Some(first) = unexpected.first()
     {
         return Err(usage_error(
-            format!("queue hold takes no name, because it holds the whole queue; {first:?} was not expected"),
+            format!(
+                "queue hold takes no name, because it holds the whole queue; {first:?} was not \
+                expected"
+            ),
             "give the reason with --because 'REASON'; to hold one task: regatta pause T5",
         ));
     }
@@ -113,34 +190,74 @@ pub(super) fn queue(app: &CommandContext, word: Option<QueueCommand>, all: bool)
     let project = app.project(&client)?;
     match word {
         Some(QueueCommand::Hold { because, .. }) => {
-            let ask = input::QueueHold { project, reason: because };
+            let ask = input::QueueHold {
+                project,
+                reason: because,
+            };
             let got: CallReply<serde_json::Value> = client.call(&Call::QueueHold(ask))?;
-            app.output.print_answer("queue", &got.data, &["regatta queue release".into()], |_| {
-                "the queue is held: running trials finish, and nothing new starts or lands\n".into()
-            })
+            app.output.print_answer(
+                "queue",
+                &got.data,
+                &["regatta queue release".into()],
+                |_| {
+                    "the queue is held: running trials finish, and nothing new starts or lands\n"
+                        .into()
+                },
+            )
         }
         Some(QueueCommand::Accept) => {
-            let got: CallReply<serde_json::Value> = client.call(&Call::QueueAccept(input::ProjectFilter { project }))?;
-            app.output.print_answer("queue", &got.data, &["regatta queue".into()], |_| "the trunk is accepted as it is\n".into())
+            let got: CallReply<serde_json::Value> =
+                client.call(&Call::QueueAccept(input::ProjectFilter { project }))?;
+            app.output
+                .print_answer("queue", &got.data, &["regatta queue".into()], |_| {
+                    "the trunk is accepted as it is\n".into()
+                })
         }
         Some(QueueCommand::Release) => {
-            let got: CallReply<serde_json::Value> = client.call(&Call::QueueRelease(input::ProjectFilter { project }))?;
-            app.output.print_answer("queue", &got.data, &["regatta queue".into()], |_| "the queue is released\n".into())
+            let got: CallReply<serde_json::Value> =
+                client.call(&Call::QueueRelease(input::ProjectFilter { project }))?;
+            app.output
+                .print_answer("queue", &got.data, &["regatta queue".into()], |_| {
+                    "the queue is released\n".into()
+                })
         }
         None => {
-            let got: CallReply<Vec<QueueView>> = client.call(&Call::Queue(input::ProjectFilter { project }))?;
-            let first = |of: fn(&QueueView) -> &Vec<LandingView>| got.data.iter().flat_map(of).next();
-            let out = got.data.iter().flat_map(|it| &it.recent).find(|it| it.state == "out");
+            let got: CallReply<Vec<QueueView>> =
+                client.call(&Call::Queue(input::ProjectFilter { project }))?;
+            let first =
+                |of: fn(&QueueView) -> &Vec<LandingView>| got.data.iter().flat_map(of).next();
+            let out = got
+                .data
+                .iter()
+                .flat_map(|it| &it.recent)
+                .find(|it| it.state == "out");
             let next: Vec<String> = match (first(|it| &it.queue), out, first(|it| &it.recent)) {
                 (Some(it), ..) => vec![format!("regatta why {}", it.task), "regatta watch".into()],
-                (None, Some(it), _) => vec![format!("regatta why {}", it.task), "regatta status".into()],
-                (None, None, Some(it)) => vec![format!("regatta diff {}", it.task), "regatta undo".into()],
+                (None, Some(it), _) => {
+                    vec![format!("regatta why {}", it.task), "regatta status".into()]
+                }
+                (None, None, Some(it)) => {
+                    vec![format!("regatta diff {}", it.task), "regatta undo".into()]
+                }
                 (None, None, None) => vec!["regatta status".into()],
             };
             app.output.print_answer("queue", &got.data, &next, |out| {
-                let text: String =
-                    got.data.iter().map(|it| if all { draw_merges(it) } else { draw_queue(it, out.is_unicode) }).collect();
-                if got.data.is_empty() { "no project yet\n".into() } else { text }
+                let text: String = got
+                    .data
+                    .iter()
+                    .map(|it| {
+                        if all {
+                            draw_merges(it)
+                        } else {
+                            draw_queue(it, out.is_unicode)
+                        }
+                    })
+                    .collect();
+                if got.data.is_empty() {
+                    "no project yet\n".into()
+                } else {
+                    text
+                }
             })
         }
     }
@@ -149,15 +266,28 @@ pub(super) fn queue(app: &CommandContext, word: Option<QueueCommand>, all: bool)
 /// Draws the merge status of a project's branches, each branch once with its latest landing.
 fn draw_merges(it: &QueueView) -> String {
     let mut seen = BTreeSet::new();
-    let latest = it.queue.iter().chain(&it.recent).filter(|it| seen.insert(it.task));
+    let latest = it
+        .queue
+        .iter()
+        .chain(&it.recent)
+        .filter(|it| seen.insert(it.task));
     let rows = latest.map(|it| MergeRow {
         branch: it.branch.clone(),
-        status: if it.state == "landed" { "merged".into() } else { it.state.clone() },
+        status: if it.state == "landed" {
+            "merged".into()
+        } else {
+            it.state.clone()
+        },
         conflicts: it.conflicts,
         settled_by_ownership: it.settled,
         fixups: it.fixups,
     });
-    format!("{} → {}\n{}", it.project, it.trunk, MergeRow::draw_table(&rows.collect::<Vec<_>>()))
+    format!(
+        "{} → {}\n{}",
+        it.project,
+        it.trunk,
+        MergeRow::draw_table(&rows.collect::<Vec<_>>())
+    )
 }
 
 /// One branch of the merge status table.
@@ -174,7 +304,11 @@ impl MergeRow {
     /// Returns the number of conflicting files, and how they were resolved: by ownership (auto) or
     /// by a fix-up.
     fn conflict_column(&self) -> String {
-        let mended = if self.fixups > 0 { self.conflicts - self.settled_by_ownership.min(self.conflicts) } else { 0 };
+        let mended = if self.fixups > 0 {
+            self.conflicts - self.settled_by_ownership.min(self.conflicts)
+        } else {
+            0
+        };
         match (self.conflicts, self.settled_by_ownership, mended) {
             (0, ..) => "0".to_owned(),
             (all, 0, 0) => all.to_string(),
@@ -186,10 +320,17 @@ impl MergeRow {
 
     /// Draws the merge status table.
     pub(super) fn draw_table(merges: &[MergeRow]) -> String {
-        let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"].map(str::to_owned).to_vec();
-        let rows = merges
-            .iter()
-            .map(|it| vec![first_line(&it.branch), first_line(&it.status), it.conflict_column(), it.fixups.to_string()]);
+        let head = ["BRANCH", "STATUS", "CONFLICTS", "FIX-UPS"]
+            .map(str::to_owned)
+            .to_vec();
+        let rows = merges.iter().map(|it| {
+            vec![
+                first_line(&it.branch),
+                first_line(&it.status),
+                it.conflict_column(),
+                it.fixups.to_string(),
+            ]
+        });
         format_table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     }
 }
@@ -198,12 +339,19 @@ impl MergeRow {
 pub(super) fn unpushed_text(it: Option<&Unpushed>) -> String {
     let Some(it) = it else { return String::new() };
     let commit = &it.commit.as_str()[..10];
-    format!("! {commit} is not on {} for {}: {}\n", first_line(&it.remote), format_age(it.since_unix_ms), first_line(&it.reason))
+    format!(
+        "! {commit} is not on {} for {}: {}\n",
+        first_line(&it.remote),
+        format_age(it.since_unix_ms),
+        first_line(&it.reason)
+    )
 }
 
 /// Returns a line that tells how the trunk differs from the board.
 pub(super) fn trunk_difference_text(sentence: Option<&str>) -> String {
-    sentence.map_or_else(String::new, |sentence| format!("! {}\n", first_line(sentence)))
+    sentence.map_or_else(String::new, |sentence| {
+        format!("! {}\n", first_line(sentence))
+    })
 }
 
 /// Returns the sign before each landing of a queue. Brackets connect the landings of one batch; a
@@ -225,17 +373,28 @@ pub(crate) fn batch_signs(it: &QueueView, unicode: bool) -> Vec<&'static str> {
         (_, _, true) => "│",
         (_, _, false) => "|",
     };
-    it.batches.iter().flat_map(|batch| (0..batch.cars.len()).map(move |nth| sign(batch, nth))).collect()
+    it.batches
+        .iter()
+        .flat_map(|batch| (0..batch.cars.len()).map(move |nth| sign(batch, nth)))
+        .collect()
 }
 
 /// Draws a project's queue and its latest landings.
 fn draw_queue(it: &QueueView, unicode: bool) -> String {
-    let slots = if it.slots == 1 { "one tree at a time".into() } else { format!("up to {} trees at once", it.slots) };
+    let slots = if it.slots == 1 {
+        "one tree at a time".into()
+    } else {
+        format!("up to {} trees at once", it.slots)
+    };
     let tip = it.recent.iter().find_map(|it| it.commit.as_ref());
     let tip = tip.map_or(String::new(), |it| format!(" {}", &it.as_str()[..10]));
     let mut text = format!("{} → {}{tip} · {slots}\n", it.project, it.trunk);
     if let Some(held) = &it.held {
-        text += &format!("held by {}: {}\n", first_line(&held.by), first_line(&held.reason));
+        text += &format!(
+            "held by {}: {}\n",
+            first_line(&held.by),
+            first_line(&held.reason)
+        );
     }
     text += &unpushed_text(it.unpushed.as_ref());
     text += &trunk_difference_text(it.trunk_differs.as_deref());
@@ -245,8 +404,13 @@ fn draw_queue(it: &QueueView, unicode: bool) -> String {
     let signs = batch_signs(it, unicode);
     let waiting = it.queue.iter().enumerate().map(|(nth, car)| {
         let place = car.position.map_or(String::new(), |it| it.to_string());
-        let ahead = nth.checked_sub(1).map(|at| format!("after {}", it.queue[at].task));
-        let detail = Some(first_line(&car.detail)).filter(|it| !it.is_empty()).or(ahead).unwrap_or_default();
+        let ahead = nth
+            .checked_sub(1)
+            .map(|at| format!("after {}", it.queue[at].task));
+        let detail = Some(first_line(&car.detail))
+            .filter(|it| !it.is_empty())
+            .or(ahead)
+            .unwrap_or_default();
         let when = time_left_text(it, car).map_or(String::new(), |it| format!("{it}  "));
         vec![
             format!("{} {place}", signs.get(nth).unwrap_or(&" ")),
@@ -258,9 +422,16 @@ fn draw_queue(it: &QueueView, unicode: bool) -> String {
         ]
     });
     let recent = it.recent.iter().take(10).map(|it| {
-        let what = it.commit.as_ref().map_or_else(|| first_line(&it.detail), |it| it.as_str()[..10].to_owned());
+        let what = it
+            .commit
+            .as_ref()
+            .map_or_else(|| first_line(&it.detail), |it| it.as_str()[..10].to_owned());
         vec![
-            if it.state == "landed" { "✓".into() } else { "✕".into() },
+            if it.state == "landed" {
+                "✓".into()
+            } else {
+                "✕".into()
+            },
             it.task.to_string(),
             it.state.clone(),
             first_line(&it.subject),
@@ -273,45 +444,78 @@ fn draw_queue(it: &QueueView, unicode: bool) -> String {
 
 /// Runs `regatta drop`.
 pub(super) fn drop_work(app: &CommandContext, id: TaskId, because: String) -> CommandResult {
-    let got: CallReply<TaskView> = app.call(&Call::Drop(input::IdWithText { id: id.to_string(), text: because }))?;
-    let kept = got.data.task.submission.as_ref().map(|it| it.commit.as_str()[..10].to_owned());
-    app.output.print_answer("drop", &got.data, &[format!("regatta retry {id}"), "regatta status".into()], |_| match kept {
-        Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),
-        None => format!("dropped {id}; it is no longer in the inbox\n"),
-    })
+    let got: CallReply<TaskView> = app.call(&Call::Drop(input::IdWithText {
+        id: id.to_string(),
+        text: because,
+    }))?;
+    let kept = got
+        .data
+        .task
+        .submission
+        .as_ref()
+        .map(|it| it.commit.as_str()[..10].to_owned());
+    app.output.print_answer(
+        "drop",
+        &got.data,
+        &[format!("regatta retry {id}"), "regatta status".into()],
+        |_| match kept {
+            Some(kept) => format!("dropped {id}; its work is kept for thirty days as {kept}\n"),
+            None => format!("dropped {id}; it is no longer in the inbox\n"),
+        },
+    )
 }
 
 /// Reverts a landed task. Without a task, lists the work that can be reverted.
 pub(super) fn undo(app: &CommandContext, id: Option<&str>, wait: bool) -> CommandResult {
     let client = app.client()?;
-    let Some(id) = id else { return list_undoable(app, &client) };
-    let got: CallReply<TaskView> = client.call(&Call::Undo(input::IdInput { id: id.to_owned() }))?;
+    let Some(id) = id else {
+        return list_undoable(app, &client);
+    };
+    let got: CallReply<TaskView> =
+        client.call(&Call::Undo(input::IdInput { id: id.to_owned() }))?;
     let undoing = got.data.task.id;
     if !wait {
-        app.output.print_note(&format!("{undoing} reverts {id} through the same queue"));
+        app.output
+            .print_note(&format!("{undoing} reverts {id} through the same queue"));
     }
-    let last = if wait { run_progress::wait_until_landed(&client, undoing, got.revision, app.timeout())? } else { Some(got.data) };
+    let last = if wait {
+        run_progress::wait_until_landed(&client, undoing, got.revision, app.timeout())?
+    } else {
+        Some(got.data)
+    };
     print_landing_state(app, "undo", last, wait)
 }
 
 /// Lists the landed work that can be reverted, the latest first.
 fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
     let project = app.project(client)?;
-    let got: CallReply<Vec<QueueView>> = client.call(&Call::Queue(input::ProjectFilter { project }))?;
+    let got: CallReply<Vec<QueueView>> =
+        client.call(&Call::Queue(input::ProjectFilter { project }))?;
     let landed: Vec<&LandingView> = got
         .data
         .iter()
         .flat_map(|it| &it.recent)
         .filter(|it| it.commit.is_some() && it.taken_back_by.is_none())
         .collect();
-    let next = landed.first().map_or_else(|| "regatta status".to_owned(), |it| format!("regatta undo {}", it.task));
+    let next = landed.first().map_or_else(
+        || "regatta status".to_owned(),
+        |it| format!("regatta undo {}", it.task),
+    );
     app.output.print_answer("undo.list", &landed, &[next], |_| {
         if landed.is_empty() {
             return "nothing has landed yet\n".into();
         }
         let row = |it: &&LandingView| {
-            let commit = it.commit.as_ref().map_or(String::new(), |it| it.as_str()[..10].to_owned());
-            vec![it.task.to_string(), commit, first_line(&it.subject), it.agent.to_string()]
+            let commit = it
+                .commit
+                .as_ref()
+                .map_or(String::new(), |it| it.as_str()[..10].to_owned());
+            vec![
+                it.task.to_string(),
+                commit,
+                first_line(&it.subject),
+                it.agent.to_string(),
+            ]
         };
         format_table(&landed.iter().map(row).collect::<Vec<_>>())
     })
@@ -331,7 +535,13 @@ mod tests {
             (1, 0, 1, "1 (fixup)"),
             (3, 1, 1, "3 (1 auto, 2 fixup)"),
         ] {
-            let merge = MergeRow { branch: String::new(), status: String::new(), conflicts, settled_by_ownership: settled, fixups };
+            let merge = MergeRow {
+                branch: String::new(),
+                status: String::new(),
+                conflicts,
+                settled_by_ownership: settled,
+                fixups,
+            };
             assert_eq!(merge.conflict_column(), expected);
         }
     }

@@ -3,14 +3,16 @@
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::TaskView;
+use regatta_core::agent_protocol::{
+    AgentEvent as Spoken, RequestContent, ShownCalls, ToolCall, ToolStatus,
+};
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{AttemptId, TaskId};
-use regatta_core::reference::{self, ReferenceKind, Reference, UnclearReference};
-use regatta_core::agent_protocol::{AgentEvent as Spoken, ShownCalls, ToolCall, ToolStatus, RequestContent};
-use regatta_engine::ports::agents::{Agents, TranscriptLine, JournalStream};
+use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
+use regatta_engine::ports::agents::{Agents, JournalStream, TranscriptLine};
 
-use crate::client::{Client, CallReply, EventStreamItem};
-use crate::output::{CommandError, Output, CommandResult, command_error, sanitize, usage_error};
+use crate::client::{CallReply, Client, EventStreamItem};
+use crate::output::{CommandError, CommandResult, Output, command_error, sanitize, usage_error};
 
 use super::CommandContext;
 use super::see::current_revision;
@@ -18,22 +20,31 @@ use super::see::current_revision;
 /// Returns the attempt that `id` names. For a task, that is the task's last attempt.
 pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, CommandError> {
     const ACCEPTED_KINDS: &[ReferenceKind] = &[ReferenceKind::Attempt, ReferenceKind::Task];
-    let found = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS)
-        .map_err(|error| usage_error(error.to_string(), "write the id of an attempt (A5) or of its task (T21)"))?;
+    let found = reference::readings(id, ACCEPTED_KINDS, ACCEPTED_KINDS).map_err(|error| {
+        usage_error(
+            error.to_string(),
+            "write the id of an attempt (A5) or of its task (T21)",
+        )
+    })?;
     match &found[..] {
         [Reference::Attempt(attempt)] => Ok(*attempt),
         [Reference::Task(task)] => last_attempt(client, *task),
         // The id is a number without a letter. Attempts outnumber tasks, so usually only one of the
         // two exists.
         _ => {
-            let shown = |id: String| client.call_on_new_thread::<serde_json::Value>(Call::Show(input::IdInput { id })).is_ok();
+            let shown = |id: String| {
+                client
+                    .call_on_new_thread::<serde_json::Value>(Call::Show(input::IdInput { id }))
+                    .is_ok()
+            };
             let exists = |reading: &Reference| match reading {
                 Reference::Attempt(attempt) => shown(attempt.to_string()),
                 Reference::Task(task) => shown(task.to_string()),
                 _ => false,
             };
             match reference::choose(found.clone(), exists) {
-                Ok(Reference::Attempt(attempt)) | Err(UnclearReference::Missing(Reference::Attempt(attempt))) => Ok(attempt),
+                Ok(Reference::Attempt(attempt))
+                | Err(UnclearReference::Missing(Reference::Attempt(attempt))) => Ok(attempt),
                 Ok(Reference::Task(task)) => last_attempt(client, task),
                 _ => {
                     let names: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -49,10 +60,16 @@ pub(super) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
 
 /// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError> {
-    let got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput { id: task.to_string() }))?;
+    let got: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+        id: task.to_string(),
+    }))?;
     let last = got.data.attempts.last().map(|attempt| attempt.id);
     last.ok_or_else(|| {
-        command_error("no_such_attempt", format!("{task} has no attempt yet"), format!("see why: regatta why {task}"))
+        command_error(
+            "no_such_attempt",
+            format!("{task} has no attempt yet"),
+            format!("see why: regatta why {task}"),
+        )
     })
 }
 
@@ -61,19 +78,34 @@ pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> C
     let client = app.client()?;
     let attempt = attempt_of(&client, id)?;
     let show = || -> Result<Attempt, CommandError> {
-        Ok(client.call_on_new_thread(Call::Show(input::IdInput { id: attempt.to_string() }))?.data)
+        Ok(client
+            .call_on_new_thread(Call::Show(input::IdInput {
+                id: attempt.to_string(),
+            }))?
+            .data)
     };
     let first = show()?;
     let agents = crate::composition::agents_adapter(&client.data_dir().path)?;
     let mut at = 1;
-    let mut pen = TranscriptFormatter { is_raw: raw, is_verbose: app.global.verbose > 0, ..TranscriptFormatter::default() };
+    let mut pen = TranscriptFormatter {
+        is_raw: raw,
+        is_verbose: app.global.verbose > 0,
+        ..TranscriptFormatter::default()
+    };
     // The journal is printed in parts, because it may be long and the reader may stop early.
     let mut copy = |at: &mut u64| -> CommandResult {
         loop {
-            let lines = agents.transcript(attempt, *at, 500).map_err(|it| command_error("io", it.message, it.hint))?;
-            let Some(last) = lines.last() else { return Ok(()) };
+            let lines = agents
+                .transcript(attempt, *at, 500)
+                .map_err(|it| command_error("io", it.message, it.hint))?;
+            let Some(last) = lines.last() else {
+                return Ok(());
+            };
             *at = last.record.position + 1;
-            let text: String = lines.iter().map(|it| pen.format_line(&app.output, attempt, it)).collect();
+            let text: String = lines
+                .iter()
+                .map(|it| pen.format_line(&app.output, attempt, it))
+                .collect();
             app.output.print(&text)?;
         }
     };
@@ -84,7 +116,9 @@ pub(super) fn logs(app: &CommandContext, id: &str, follow: bool, raw: bool) -> C
     client.stream_events(current_revision(&client)?, true, |seen| {
         copy(&mut at)?;
         match seen {
-            EventStreamItem::Event(event) => Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string())),
+            EventStreamItem::Event(event) => {
+                Ok(!(event.kind == "attempt.ended" && event.subject == attempt.to_string()))
+            }
             EventStreamItem::Idle => Ok(show()?.end.is_none()),
         }
     })?;
@@ -136,7 +170,11 @@ impl TranscriptFormatter {
 
     /// Returns a text on a line of its own.
     fn on_own_line(&mut self, line: &str) -> String {
-        let begin = if std::mem::take(&mut self.is_line_open) { "\n" } else { "" };
+        let begin = if std::mem::take(&mut self.is_line_open) {
+            "\n"
+        } else {
+            ""
+        };
         format!("{begin}{line}\n")
     }
 
@@ -146,7 +184,9 @@ impl TranscriptFormatter {
                 self.is_line_open = !text.ends_with('\n') && !text.is_empty();
                 sanitize(text)
             }
-            Spoken::Thought { text } if self.is_verbose => self.on_own_line(&out.paint(&sanitize(text.trim()), "2")),
+            Spoken::Thought { text } if self.is_verbose => {
+                self.on_own_line(&out.paint(&sanitize(text.trim()), "2"))
+            }
             Spoken::Tool(tool) => self.format_tool(out, tool),
             Spoken::RequestMade(ask) => {
                 let what = match &ask.content {
@@ -157,12 +197,20 @@ impl TranscriptFormatter {
             }
             Spoken::TurnStarted { n } => {
                 self.shown_calls.begin_turn();
-                if *n > 0 { self.on_own_line(&format!("· turn {}", n + 1)) } else { String::new() }
+                if *n > 0 {
+                    self.on_own_line(&format!("· turn {}", n + 1))
+                } else {
+                    String::new()
+                }
             }
-            Spoken::Limited { detail, .. } => self.on_own_line(&format!("! rate limit: {}", sanitize(detail))),
-            Spoken::TurnEnded { class: Some(class), detail, .. } => {
-                self.on_own_line(&format!("! {class}: {}", sanitize(detail.trim())))
+            Spoken::Limited { detail, .. } => {
+                self.on_own_line(&format!("! rate limit: {}", sanitize(detail)))
             }
+            Spoken::TurnEnded {
+                class: Some(class),
+                detail,
+                ..
+            } => self.on_own_line(&format!("! {class}: {}", sanitize(detail.trim()))),
             Spoken::Notice { text } => self.on_own_line(&sanitize(text.trim_end())),
             _ => String::new(),
         }
@@ -178,7 +226,15 @@ impl TranscriptFormatter {
             ToolStatus::Failed => ("✕", "x"),
         };
         let what = tool.describe();
-        let what = if what.is_empty() { tool.id.clone() } else { what };
-        self.on_own_line(&format!("{} {}", if out.is_unicode { sign } else { plain_sign }, sanitize(&what)))
+        let what = if what.is_empty() {
+            tool.id.clone()
+        } else {
+            what
+        };
+        self.on_own_line(&format!(
+            "{} {}",
+            if out.is_unicode { sign } else { plain_sign },
+            sanitize(&what)
+        ))
     }
 }

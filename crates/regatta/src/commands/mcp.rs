@@ -34,20 +34,33 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
     let mut input = std::io::BufReader::new(std::io::stdin());
     loop {
         let mut line = Vec::new();
-        let read = input.by_ref().take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line);
+        let read = input
+            .by_ref()
+            .take(MAX_LINE_BYTES + 1)
+            .read_until(b'\n', &mut line);
         match read {
             Ok(0) => break,
             Ok(_) if line.len() as u64 > MAX_LINE_BYTES => {
-                return Err(command_error("too_long", "a message is longer than 8 MiB", "send shorter messages"));
+                return Err(command_error(
+                    "too_long",
+                    "a message is longer than 8 MiB",
+                    "send shorter messages",
+                ));
             }
             Ok(_) if line.trim_ascii().is_empty() => continue,
             Ok(_) => {}
             Err(error) => {
-                return Err(command_error("io", format!("could not read standard input: {error}"), "start the program again"));
+                return Err(command_error(
+                    "io",
+                    format!("could not read standard input: {error}"),
+                    "start the program again",
+                ));
             }
         }
         let client = client.clone();
-        let done = SlotGuard { free_slots: free.clone() };
+        let done = SlotGuard {
+            free_slots: free.clone(),
+        };
         acquire_slot(&places)?;
         calls.retain(|it: &std::thread::JoinHandle<()>| !it.is_finished());
         calls.push(std::thread::spawn(move || {
@@ -66,7 +79,9 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
 
 /// Waits until another call may start.
 fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
-    places.send(()).map_err(|_| command_error("bug", "the counter of calls is gone", "please report this"))
+    places
+        .send(())
+        .map_err(|_| command_error("bug", "the counter of calls is gone", "please report this"))
 }
 
 /// Frees the slot of a call when the call ends, even by a panic.
@@ -76,7 +91,11 @@ struct SlotGuard {
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        let _counted = self.free_slots.lock().unwrap_or_else(PoisonError::into_inner).try_recv();
+        let _counted = self
+            .free_slots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .try_recv();
     }
 }
 
@@ -84,7 +103,10 @@ impl Drop for SlotGuard {
 fn print_line(line: &[u8]) {
     let mut out = std::io::stdout().lock();
     // If the reader has gone, there is no place to report the error.
-    let _gone = out.write_all(line.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    let _gone = out
+        .write_all(line.trim_ascii())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
 }
 
 /// Sends one message to the daemon and returns its answer, if the message has one.
@@ -95,8 +117,17 @@ fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
     // MCP over HTTP requires some fields of the body in the headers too.
     if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
         headers.push(("mcp-protocol-version", version.to_owned()));
-        headers.extend(message["method"].as_str().map(|it| ("mcp-method", it.to_owned())));
-        headers.extend(params["name"].as_str().or(params["uri"].as_str()).map(|it| ("mcp-name", it.to_owned())));
+        headers.extend(
+            message["method"]
+                .as_str()
+                .map(|it| ("mcp-method", it.to_owned())),
+        );
+        headers.extend(
+            params["name"]
+                .as_str()
+                .or(params["uri"].as_str())
+                .map(|it| ("mcp-name", it.to_owned())),
+        );
     }
     let broken = |problem: Value| {
         let id = message.get("id")?;
@@ -106,13 +137,21 @@ fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
             problem["hint"].as_str().unwrap_or_default()
         );
         let error = json!({ "code": -32001, "message": text, "data": problem });
-        Some(json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string().into_bytes())
+        Some(
+            json!({ "jsonrpc": "2.0", "id": id, "error": error })
+                .to_string()
+                .into_bytes(),
+        )
     };
     match client.post_raw("/mcp", &headers, line.to_vec()) {
         Ok((202, _)) => None,
         Ok((_, body)) => {
             let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
-            if answer["jsonrpc"] == "2.0" { Some(answer.to_string().into_bytes()) } else { broken(answer) }
+            if answer["jsonrpc"] == "2.0" {
+                Some(answer.to_string().into_bytes())
+            } else {
+                broken(answer)
+            }
         }
         Err(CommandError::Problem(it)) => broken(json!(it)),
         Err(CommandError::Exit(_)) => broken(Value::Null),

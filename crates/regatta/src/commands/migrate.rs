@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 
 use regatta_api::view::HookView;
 use regatta_api::{Call, input};
-use regatta_core::hook::{HookAction, HookConditions, Hook, HookTrigger};
+use regatta_core::hook::{Hook, HookAction, HookConditions, HookTrigger};
 use regatta_core::ids::{HookId, ProjectName};
 use regatta_core::pattern::Uri;
 use serde::{Deserialize, Serialize};
 
 use crate::args::MigrateArgs;
-use crate::client::{Client, CallReply};
+use crate::client::{CallReply, Client};
 use crate::output::{CommandError, CommandResult, command_error, usage_error};
 
 use super::CommandContext;
@@ -58,36 +58,60 @@ struct HookReplacement {
 /// Runs `regatta migrate`.
 pub(super) fn migrate(app: &CommandContext, ask: &MigrateArgs) -> CommandResult {
     let client = app.client()?;
-    let project = app
-        .project(&client)?
-        .ok_or_else(|| usage_error("this directory belongs to no project", "put it under management first: regatta init"))?;
+    let project = app.project(&client)?.ok_or_else(|| {
+        usage_error(
+            "this directory belongs to no project",
+            "put it under management first: regatta init",
+        )
+    })?;
     if ask.undo {
         return undo_migration(app, &client, &project);
     }
     let here = super::repository_top(&app.working_dir()?);
     let mut change = plan_migration(&client, &here, &project)?;
     if change.lines.is_empty() {
-        return app.output.print_answer("migrate", &change, &[], |_| "everything is up to date\n".into());
+        return app.output.print_answer("migrate", &change, &[], |_| {
+            "everything is up to date\n".into()
+        });
     }
-    let shown = change.lines.iter().map(|it| format!("  {it}\n")).collect::<String>();
+    let shown = change
+        .lines
+        .iter()
+        .map(|it| format!("  {it}\n"))
+        .collect::<String>();
     if !app.global.yes {
         if !app.can_ask() {
             let next = ["regatta migrate --yes".to_owned()];
-            return app.output.print_answer("migrate.plan", &change, &next, |_| format!("would change:\n{shown}"));
+            return app
+                .output
+                .print_answer("migrate.plan", &change, &next, |_| {
+                    format!("would change:\n{shown}")
+                });
         }
         app.output.print_note(&format!("would change:\n{shown}"));
         if !super::run::confirm("apply these changes?")? {
-            return app.output.print_answer("migrate.plan", &change, &[], |_| "nothing was changed\n".into());
+            return app.output.print_answer("migrate.plan", &change, &[], |_| {
+                "nothing was changed\n".into()
+            });
         }
     }
     apply_migration(app, &client, &project, &mut change)?;
     let next = ["regatta migrate --undo".to_owned()];
-    app.output.print_answer("migrate", &change, &next, |_| format!("changed:\n{shown}"))
+    app.output
+        .print_answer("migrate", &change, &next, |_| format!("changed:\n{shown}"))
 }
 
 /// Finds configuration and hooks that need a migration.
-fn plan_migration(client: &Client, top: &Path, project: &ProjectName) -> Result<Migration, CommandError> {
-    let mut change = Migration { lines: vec![], settings: None, hooks: vec![] };
+fn plan_migration(
+    client: &Client,
+    top: &Path,
+    project: &ProjectName,
+) -> Result<Migration, CommandError> {
+    let mut change = Migration {
+        lines: vec![],
+        settings: None,
+        hooks: vec![],
+    };
     if let Some((file, found)) = read_older_config(top)? {
         let settings = top.join("regatta.toml");
         let before = match fs::read_to_string(&settings) {
@@ -95,24 +119,44 @@ fn plan_migration(client: &Client, top: &Path, project: &ProjectName) -> Result<
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(io_error(&settings, &error)),
         };
-        let after = found.iter().fold(before.clone().unwrap_or_default(), |text, it| with_setting(&text, it));
+        let after = found
+            .iter()
+            .fold(before.clone().unwrap_or_default(), |text, it| {
+                with_setting(&text, it)
+            });
         if before.as_deref() != Some(after.as_str()) {
             for it in &found {
-                change.lines.push(format!("regatta.toml: [{}] {} = {}   (from {file})", it.table, it.name, it.value));
+                change.lines.push(format!(
+                    "regatta.toml: [{}] {} = {}   (from {file})",
+                    it.table, it.name, it.value
+                ));
             }
-            change.settings = Some(FileRewrite { file: settings, before, after });
+            change.settings = Some(FileRewrite {
+                file: settings,
+                before,
+                after,
+            });
         }
     }
     let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
     let old = format!("agent://{project}-dev");
     for it in hooks.data {
-        let waits = it.hook.when.claim.as_ref().is_some_and(|it| it.as_str() == old);
+        let waits = it
+            .hook
+            .when
+            .claim
+            .as_ref()
+            .is_some_and(|it| it.as_str() == old);
         let on_channel = matches!(&it.hook.trigger, HookTrigger::Message { channel: Some(channel), .. } if channel.as_str() == project.as_str());
         if waits && on_channel && it.hook.project.as_ref().is_none_or(|it| it == project) {
-            change
-                .lines
-                .push(format!("{}: the claim {old} becomes respond://{project}-dev, for {ROUTER_CLAIM_TTL_MS} ms", it.hook.id));
-            change.hooks.push(HookReplacement { old: it.hook, new: None });
+            change.lines.push(format!(
+                "{}: the claim {old} becomes respond://{project}-dev, for {ROUTER_CLAIM_TTL_MS} ms",
+                it.hook.id
+            ));
+            change.hooks.push(HookReplacement {
+                old: it.hook,
+                new: None,
+            });
         }
     }
     Ok(change)
@@ -126,29 +170,56 @@ struct MigratedSetting {
 }
 
 /// Reads an older tool's file and returns its settings that exist in Regatta too.
-fn read_older_config(top: &Path) -> Result<Option<(&'static str, Vec<MigratedSetting>)>, CommandError> {
-    let Some(name) = OLDER_CONFIG_FILES.into_iter().find(|it| top.join(it).is_file()) else { return Ok(None) };
+fn read_older_config(
+    top: &Path,
+) -> Result<Option<(&'static str, Vec<MigratedSetting>)>, CommandError> {
+    let Some(name) = OLDER_CONFIG_FILES
+        .into_iter()
+        .find(|it| top.join(it).is_file())
+    else {
+        return Ok(None);
+    };
     let file = top.join(name);
     let text = fs::read_to_string(&file).map_err(|it| io_error(&file, &it))?;
     let root: serde_json::Value = serde_json::from_str(&text).map_err(|it| {
-        command_error("bad_config", format!("{} is not valid JSON: {it}", file.display()), "fix the file, or move it away")
+        command_error(
+            "bad_config",
+            format!("{} is not valid JSON: {it}", file.display()),
+            "fix the file, or move it away",
+        )
     })?;
     let multi = &root["agents"]["dev"]["multiLead"];
     let mut found = Vec::new();
     let number = |name: &str, most: u64| match &multi[name] {
         serde_json::Value::Null => Ok(None),
-        it => it.as_u64().filter(|it| (1..=most).contains(it)).map(Some).ok_or_else(|| {
-            let what = format!("{}: agents.dev.multiLead.{name} is {it}", file.display());
-            command_error("bad_config", what, format!("use a number from 1 to {most}"))
-        }),
+        it => it
+            .as_u64()
+            .filter(|it| (1..=most).contains(it))
+            .map(Some)
+            .ok_or_else(|| {
+                let what = format!("{}: agents.dev.multiLead.{name} is {it}", file.display());
+                command_error("bad_config", what, format!("use a number from 1 to {most}"))
+            }),
     };
     let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
     match multi["enabled"].as_bool() {
         // In the older tool this meant one lead, and a second request had to wait.
-        Some(false) => found.push(MigratedSetting { table: "leads", name: "max_leads", value: "1".into() }),
-        _ => found.extend(leads.map(|it| MigratedSetting { table: "leads", name: "max_leads", value: it.to_string() })),
+        Some(false) => found.push(MigratedSetting {
+            table: "leads",
+            name: "max_leads",
+            value: "1".into(),
+        }),
+        _ => found.extend(leads.map(|it| MigratedSetting {
+            table: "leads",
+            name: "max_leads",
+            value: it.to_string(),
+        })),
     }
-    found.extend(wait.map(|it| MigratedSetting { table: "landing", name: "merge_timeout", value: format!("\"{it}s\"") }));
+    found.extend(wait.map(|it| MigratedSetting {
+        table: "landing",
+        name: "merge_timeout",
+        value: format!("\"{it}s\""),
+    }));
     Ok((!found.is_empty()).then_some((name, found)))
 }
 
@@ -169,7 +240,10 @@ fn with_setting(text: &str, it: &MigratedSetting) -> String {
         .iter()
         .position(|line| line.trim_start().starts_with('['))
         .map_or(lines.len(), |it| at + 1 + it);
-    let is_it = |line: &String| line.split_once('=').is_some_and(|(name, _)| name.trim() == it.name);
+    let is_it = |line: &String| {
+        line.split_once('=')
+            .is_some_and(|(name, _)| name.trim() == it.name)
+    };
     match lines[at + 1..end].iter().position(is_it) {
         Some(nth) => lines[at + 1 + nth] = entry,
         None => lines.insert(at + 1, entry),
@@ -179,11 +253,19 @@ fn with_setting(text: &str, it: &MigratedSetting) -> String {
 
 /// Returns the path of the file that records the last migration of a project.
 fn record_path(app: &CommandContext, project: &ProjectName) -> Result<PathBuf, CommandError> {
-    Ok(app.data_dir()?.join("migrations").join(format!("{project}.json")))
+    Ok(app
+        .data_dir()?
+        .join("migrations")
+        .join(format!("{project}.json")))
 }
 
 /// Makes the changes of a migration, and records each step for `--undo`.
-fn apply_migration(app: &CommandContext, client: &Client, project: &ProjectName, change: &mut Migration) -> Result<(), CommandError> {
+fn apply_migration(
+    app: &CommandContext,
+    client: &Client,
+    project: &ProjectName,
+    change: &mut Migration,
+) -> Result<(), CommandError> {
     let file = record_path(app, project)?;
     save_record(&file, change)?; // first, so that the old state can be restored even after a crash
     if let Some(it) = &change.settings {
@@ -191,8 +273,10 @@ fn apply_migration(app: &CommandContext, client: &Client, project: &ProjectName,
     }
     for nth in 0..change.hooks.len() {
         let old = change.hooks[nth].old.clone();
-        let _gone: CallReply<String> = client.call(&Call::HookRm(input::HookIdInput { hook: old.id }))?;
-        let new: CallReply<HookView> = client.call(&Call::HookAdd(router_hook_request(project, Some(&old))?))?;
+        let _gone: CallReply<String> =
+            client.call(&Call::HookRm(input::HookIdInput { hook: old.id }))?;
+        let new: CallReply<HookView> =
+            client.call(&Call::HookAdd(router_hook_request(project, Some(&old))?))?;
         change.hooks[nth].new = Some(new.data.hook.id);
         save_record(&file, change)?;
     }
@@ -216,8 +300,13 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
         }
         Err(error) => return Err(io_error(&file, &error)),
     };
-    let change: Migration = serde_json::from_str(&text)
-        .map_err(|it| command_error("io", format!("could not read {}: {it}", file.display()), "check the file"))?;
+    let change: Migration = serde_json::from_str(&text).map_err(|it| {
+        command_error(
+            "io",
+            format!("could not read {}: {it}", file.display()),
+            "check the file",
+        )
+    })?;
     if let Some(it) = &change.settings {
         let now = fs::read_to_string(&it.file).unwrap_or_default();
         if now != it.after {
@@ -235,15 +324,23 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
     }
     for swap in &change.hooks {
         if let Some(hook) = swap.new {
-            let _gone: CallReply<String> = client.call(&Call::HookRm(input::HookIdInput { hook }))?;
-            let _back: CallReply<HookView> = client.call(&Call::HookAdd(hook_add_request(&swap.old)))?;
+            let _gone: CallReply<String> =
+                client.call(&Call::HookRm(input::HookIdInput { hook }))?;
+            let _back: CallReply<HookView> =
+                client.call(&Call::HookAdd(hook_add_request(&swap.old)))?;
         }
     }
     if change.settings.is_some() {
         super::start::refresh_settings(app, project)?;
     }
     fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
-    app.output.print_answer("migrate.undo", &change, &[], |_| change.lines.iter().map(|it| format!("undone: {it}\n")).collect())
+    app.output.print_answer("migrate.undo", &change, &[], |_| {
+        change
+            .lines
+            .iter()
+            .map(|it| format!("undone: {it}\n"))
+            .collect()
+    })
 }
 
 /// Returns the request that adds a removed hook again.
@@ -262,13 +359,25 @@ fn hook_add_request(old: &Hook) -> input::HookAdd {
 
 /// Returns the request that adds the router's hook to a project's channel. A replacement keeps the
 /// old hook's action.
-pub(super) fn router_hook_request(project: &ProjectName, old: Option<&Hook>) -> Result<input::HookAdd, CommandError> {
-    let bug = |it: &dyn std::fmt::Display| command_error("bug", it.to_string(), "please report this");
+pub(super) fn router_hook_request(
+    project: &ProjectName,
+    old: Option<&Hook>,
+) -> Result<input::HookAdd, CommandError> {
+    let bug =
+        |it: &dyn std::fmt::Display| command_error("bug", it.to_string(), "please report this");
     let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|it| bug(&it))?;
-    let when = HookConditions { claim: Some(claim), ttl_ms: Some(ROUTER_CLAIM_TTL_MS), ..HookConditions::default() };
+    let when = HookConditions {
+        claim: Some(claim),
+        ttl_ms: Some(ROUTER_CLAIM_TTL_MS),
+        ..HookConditions::default()
+    };
     Ok(match old {
         Some(old) => input::HookAdd {
-            when: HookConditions { claim: when.claim, ttl_ms: when.ttl_ms, ..old.when.clone() },
+            when: HookConditions {
+                claim: when.claim,
+                ttl_ms: when.ttl_ms,
+                ..old.when.clone()
+            },
             ..hook_add_request(old)
         },
         None => input::HookAdd {
@@ -291,8 +400,8 @@ pub(super) fn router_hook_request(project: &ProjectName, old: Option<&Hook>) -> 
 
 /// Writes the record of a migration. A rename replaces the old record completely or not at all.
 fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
-    let text =
-        serde_json::to_string_pretty(change).map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+    let text = serde_json::to_string_pretty(change)
+        .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
     let write = || -> std::io::Result<()> {
         file.parent().map_or(Ok(()), fs::create_dir_all)?;
         let beside = file.with_extension("new");
@@ -303,7 +412,11 @@ fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
 }
 
 fn io_error(file: &Path, error: &std::io::Error) -> CommandError {
-    command_error("io", format!("{}: {error}", file.display()), "check the file and its directory")
+    command_error(
+        "io",
+        format!("{}: {error}", file.display()),
+        "check the file and its directory",
+    )
 }
 
 #[cfg(test)]
@@ -312,17 +425,27 @@ mod tests {
 
     #[test]
     fn a_setting_is_added_to_its_table_and_other_text_stays() {
-        let leads = |value: &str| MigratedSetting { table: "leads", name: "max_leads", value: value.into() };
+        let leads = |value: &str| MigratedSetting {
+            table: "leads",
+            name: "max_leads",
+            value: value.into(),
+        };
         assert_eq!(with_setting("", &leads("1")), "[leads]\nmax_leads = 1\n");
         let text = "# mine\n[project]\nname = \"shop\"\n";
-        assert_eq!(with_setting(text, &leads("2")), "# mine\n[project]\nname = \"shop\"\n\n[leads]\nmax_leads = 2\n");
+        assert_eq!(
+            with_setting(text, &leads("2")),
+            "# mine\n[project]\nname = \"shop\"\n\n[leads]\nmax_leads = 2\n"
+        );
         let text = "[leads]\n# how many\nmax_leads = 3\nagent = \"a\"\n[run]\nmax_leads = 9\n";
         assert_eq!(
             with_setting(text, &leads("1")),
             "[leads]\n# how many\nmax_leads = 1\nagent = \"a\"\n[run]\nmax_leads = 9\n"
         );
         let text = "[leads]\nagent = \"a\"\n";
-        assert_eq!(with_setting(text, &leads("1")), "[leads]\nmax_leads = 1\nagent = \"a\"\n");
+        assert_eq!(
+            with_setting(text, &leads("1")),
+            "[leads]\nmax_leads = 1\nagent = \"a\"\n"
+        );
     }
 
     #[test]
@@ -330,13 +453,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let says = |text: &str| {
             fs::write(dir.path().join(".botbox.json"), text).unwrap();
-            read_older_config(dir.path())
-                .map(|it| it.map(|it| it.1.iter().map(|it| format!("{}={}", it.name, it.value)).collect::<Vec<_>>()))
+            read_older_config(dir.path()).map(|it| {
+                it.map(|it| {
+                    it.1.iter()
+                        .map(|it| format!("{}={}", it.name, it.value))
+                        .collect::<Vec<_>>()
+                })
+            })
         };
         let multi = |inner: &str| format!(r#"{{"agents": {{"dev": {{"multiLead": {inner}}}}}}}"#);
-        let found = says(&multi(r#"{"enabled": true, "maxLeads": 5, "mergeTimeoutSec": 90}"#)).unwrap().unwrap();
+        let found = says(&multi(
+            r#"{"enabled": true, "maxLeads": 5, "mergeTimeoutSec": 90}"#,
+        ))
+        .unwrap()
+        .unwrap();
         assert_eq!(found, ["max_leads=5", "merge_timeout=\"90s\""]);
-        let found = says(&multi(r#"{"enabled": false, "maxLeads": 5}"#)).unwrap().unwrap();
+        let found = says(&multi(r#"{"enabled": false, "maxLeads": 5}"#))
+            .unwrap()
+            .unwrap();
         assert_eq!(found, ["max_leads=1"]);
         assert!(says("{}").unwrap().is_none());
         assert!(says(&multi(r#"{"maxLeads": 0}"#)).is_err());

@@ -2,8 +2,8 @@
 //!
 //! A command turns its arguments into calls of the API, sends them to the daemon and prints the
 //! answer as text or JSON. This module parses the arguments, sets up output and logging, and
-//! dispatches to the right command. [`CommandContext`] has the helpers that every command needs: the client,
-//! the project and whether a person can be asked.
+//! dispatches to the right command. [`CommandContext`] has the helpers that every command needs:
+//! the client, the project and whether a person can be asked.
 
 mod agents;
 mod beads;
@@ -61,9 +61,9 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::args::{GlobalArgs, ColorWhen, CliCommand};
-use crate::client::{Client, CallReply};
-use crate::output::{self, CommandError, Output, CommandResult, command_error};
+use crate::args::{CliCommand, ColorWhen, GlobalArgs};
+use crate::client::{CallReply, Client};
+use crate::output::{self, CommandError, CommandResult, Output, command_error};
 use crate::{client, command_line, completion, daemon, settings};
 
 /// The context of a command: its output, the global options and the connection to the daemon.
@@ -78,7 +78,11 @@ pub(crate) struct CommandContext {
 impl CommandContext {
     /// Returns the directory in which the command acts.
     pub(crate) fn working_dir(&self) -> Result<PathBuf, CommandError> {
-        let path = self.global.repo.clone().unwrap_or_else(|| PathBuf::from("."));
+        let path = self
+            .global
+            .repo
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("."));
         path.canonicalize().map_err(|it| {
             output::usage_error(
                 format!("cannot open the directory {}: {it}", path.display()),
@@ -107,7 +111,9 @@ impl CommandContext {
         }
         let client = match Client::find(&data_dir, self.timeout())? {
             Some(client) => client,
-            None if daemon::DataDir::new(&data_dir).is_stopped() => return Err(client::daemon_stopped_error()),
+            None if daemon::DataDir::new(&data_dir).is_stopped() => {
+                return Err(client::daemon_stopped_error());
+            }
             None => connect()?,
         };
         Ok(client.read_only())
@@ -118,7 +124,9 @@ impl CommandContext {
     fn warn_of_broken_settings(&self) {
         static WARN_ONCE: std::sync::Once = std::sync::Once::new();
         let Ok(here) = self.working_dir() else { return };
-        if let Some(Err(error)) = settings::nearest_file(&here).map(|path| settings::read_file(&path)) {
+        if let Some(Err(error)) =
+            settings::nearest_file(&here).map(|path| settings::read_file(&path))
+        {
             let said = format!(
                 "regatta.toml is ignored and the previous settings stay in force: {}",
                 crate::project_files::in_one_line(&error.message())
@@ -128,7 +136,10 @@ impl CommandContext {
     }
 
     /// Sends one call to the daemon.
-    pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<CallReply<T>, CommandError> {
+    pub(crate) fn call<T: DeserializeOwned>(
+        &self,
+        call: &Call,
+    ) -> Result<CallReply<T>, CommandError> {
         self.client()?.call(call)
     }
 
@@ -141,14 +152,20 @@ impl CommandContext {
         // Inside an attempt the environment names the project, because the workspace can be
         // anywhere.
         if std::env::var_os("REGATTA_ATTEMPT").is_some()
-            && let Some(name) = std::env::var("REGATTA_PROJECT").ok().and_then(|it| ProjectName::new(&it).ok())
+            && let Some(name) = std::env::var("REGATTA_PROJECT")
+                .ok()
+                .and_then(|it| ProjectName::new(&it).ok())
         {
             return Ok(Some(name));
         }
         let here = self.working_dir()?;
         let places: Vec<PathBuf> = main_worktree(&here).into_iter().chain([here]).collect();
-        let projects: CallReply<Vec<ProjectView>> = client.call(&Call::ProjectList(input::EmptyInput {}))?;
-        let inside = projects.data.into_iter().filter(|it| places.iter().any(|place| place.starts_with(&it.path)));
+        let projects: CallReply<Vec<ProjectView>> =
+            client.call(&Call::ProjectList(input::EmptyInput {}))?;
+        let inside = projects
+            .data
+            .into_iter()
+            .filter(|it| places.iter().any(|place| place.starts_with(&it.path)));
         Ok(inside.max_by_key(|it| it.path.len()).map(|it| it.name))
     }
 
@@ -157,7 +174,9 @@ impl CommandContext {
     pub(crate) fn current_repository(&self) -> Result<Option<PathBuf>, CommandError> {
         let here = self.working_dir()?;
         let local = self.global.server.is_none() && self.global.project.is_none();
-        Ok(local.then(|| repository_top(&here)).filter(|top| top.join(".git").exists()))
+        Ok(local
+            .then(|| repository_top(&here))
+            .filter(|top| top.join(".git").exists()))
     }
 
     /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
@@ -179,27 +198,46 @@ impl CommandContext {
 /// Returns the top directory of the repository that contains `here`, or `here` itself outside of a
 /// repository.
 fn repository_top(here: &Path) -> PathBuf {
-    here.ancestors().find(|it| it.join(".git").exists()).unwrap_or(here).to_owned()
+    here.ancestors()
+        .find(|it| it.join(".git").exists())
+        .unwrap_or(here)
+        .to_owned()
 }
 
 /// Returns the main repository of a linked worktree, because both are the same project.
 fn main_worktree(here: &Path) -> Option<PathBuf> {
-    let link = here.ancestors().map(|it| it.join(".git")).find(|it| it.exists())?;
-    let text = std::fs::read_to_string(&link).ok()?; // fails for the main repository, where `.git` is a directory
-    let git_dir = link.parent()?.join(text.strip_prefix("gitdir: ")?.trim_end());
+    let link = here
+        .ancestors()
+        .map(|it| it.join(".git"))
+        .find(|it| it.exists())?;
+    // fails for the main repository, where `.git` is a directory
+    let text = std::fs::read_to_string(&link).ok()?;
+    let git_dir = link
+        .parent()?
+        .join(text.strip_prefix("gitdir: ")?.trim_end());
     let (worktrees, git_dir) = (git_dir.parent()?, git_dir.parent()?.parent()?);
     if worktrees.file_name()? != "worktrees" {
         return None; // a submodule
     }
     // A bare repository has no directory around its git directory.
-    let main = if git_dir.file_name()? == ".git" { git_dir.parent()? } else { git_dir };
+    let main = if git_dir.file_name()? == ".git" {
+        git_dir.parent()?
+    } else {
+        git_dir
+    };
     main.canonicalize().ok()
 }
 
 /// Returns a project's repository for reading it directly from this process.
 fn project_repo(it: ProjectView) -> Option<ProjectRepo> {
     let trunk = BranchName::new(&it.trunk).ok()?;
-    Some(ProjectRepo { project: it.name, path: it.path.into(), trunk, should_update_checkout: false, workspace: Default::default() })
+    Some(ProjectRepo {
+        project: it.name,
+        path: it.path.into(),
+        trunk,
+        should_update_checkout: false,
+        workspace: Default::default(),
+    })
 }
 
 /// Parses the arguments and runs the command.
@@ -216,9 +254,18 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) if json && error.use_stderr() => {
             let text = error.to_string();
-            let message = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            let tip = text.lines().find_map(|it| it.trim_start().strip_prefix("tip: "));
-            let hint = tip.map_or("regatta --help".to_owned(), |it| format!("{it}; or see regatta --help"));
+            let message = text
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .trim_start_matches("error: ")
+                .to_owned();
+            let tip = text
+                .lines()
+                .find_map(|it| it.trim_start().strip_prefix("tip: "));
+            let hint = tip.map_or("regatta --help".to_owned(), |it| {
+                format!("{it}; or see regatta --help")
+            });
             let problem = regatta_api::Problem::new(400, "usage", message, hint);
             eprint_all(&output::json_error(&problem));
             return ExitCode::from(2);
@@ -231,9 +278,16 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
         }
     };
     let out = output_settings(&cli.global);
-    init_logging(cli.global.verbose, matches!(cli.command, Some(CliCommand::Serve(_))));
+    init_logging(
+        cli.global.verbose,
+        matches!(cli.command, Some(CliCommand::Serve(_))),
+    );
     let only_looks = cli.command.as_ref().is_some_and(CliCommand::is_read_only);
-    let app = CommandContext { output: out, global: cli.global, is_read_only: only_looks };
+    let app = CommandContext {
+        output: out,
+        global: cli.global,
+        is_read_only: only_looks,
+    };
     let said = dispatch(&app, cli.command);
     app.output.finish(said)
 }
@@ -260,7 +314,14 @@ fn output_settings(global: &GlobalArgs) -> Output {
         .unwrap_or_default();
     let plain = !locale.is_empty() && !locale.to_ascii_lowercase().contains("utf");
     let hints = output::is_stdout_watched() && !global.no_hint;
-    Output { is_json: global.json, quiet_level: global.quiet, has_colour: colour, has_hints: hints, is_unicode: !plain, pager: None }
+    Output {
+        is_json: global.json,
+        quiet_level: global.quiet,
+        has_colour: colour,
+        has_hints: hints,
+        is_unicode: !plain,
+        pager: None,
+    }
 }
 
 /// Starts logging on standard error. The daemon logs more than a command does.
@@ -281,7 +342,11 @@ fn init_logging(verbose: u8, daemon: bool) {
     let (filter, problem) = log_filter(&std::env::var("REGATTA_LOG").unwrap_or_default(), level);
     let log = tracing_subscriber::registry();
     if std::env::var_os("REGATTA_LOG_FORMAT").is_some_and(|format| format == "json") {
-        let lines = lines.json().flatten_event(true).with_current_span(false).with_span_list(false);
+        let lines = lines
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false);
         log.with(lines.with_filter(filter)).init();
     } else {
         log.with(lines.with_filter(filter)).init();
@@ -294,7 +359,11 @@ fn init_logging(verbose: u8, daemon: bool) {
 /// Parses log levels such as `warn` or `warn,regatta_engine=debug`. If they are invalid, returns
 /// `level` and a description of the problem.
 fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
-    let text = if directives.is_empty() { level } else { directives };
+    let text = if directives.is_empty() {
+        level
+    } else {
+        directives
+    };
     match text.parse() {
         Ok(filter) => (filter, None),
         Err(problem) => {
@@ -343,13 +412,28 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
         Some(CliCommand::Replay(it)) => replay::replay(app, &it),
         Some(CliCommand::Compare { ids }) => replay::compare(app, &ids),
         Some(CliCommand::Events(it)) => see::events(app, &it),
-        Some(CliCommand::Logs { id, check: true, .. }) => scope::print_checks(app, &id),
-        Some(CliCommand::Logs { id, follow, raw, .. }) => logs::logs(app, &id, follow, raw),
+        Some(CliCommand::Logs {
+            id, check: true, ..
+        }) => scope::print_checks(app, &id),
+        Some(CliCommand::Logs {
+            id, follow, raw, ..
+        }) => logs::logs(app, &id, follow, raw),
         Some(CliCommand::Scope { command: word }) => scope::scope(app, word),
         Some(CliCommand::Rule(it)) => scope::rule(app, it),
-        Some(CliCommand::Land { now: Some(workspace), claim, token, .. }) => land::land_now(app, workspace, claim, token),
-        Some(CliCommand::Land { id: Some(id), wait, first, .. }) => land::land(app, id, wait, first),
-        Some(CliCommand::Land { .. }) => Err(CommandError::Exit(2)), // the parser requires one of the two
+        Some(CliCommand::Land {
+            now: Some(workspace),
+            claim,
+            token,
+            ..
+        }) => land::land_now(app, workspace, claim, token),
+        Some(CliCommand::Land {
+            id: Some(id),
+            wait,
+            first,
+            ..
+        }) => land::land(app, id, wait, first),
+        // the parser requires one of the two
+        Some(CliCommand::Land { .. }) => Err(CommandError::Exit(2)),
         Some(CliCommand::Queue { command: word, all }) => land::queue(app, word, all),
         Some(CliCommand::Diff(it)) => diff::diff(app, &it),
         Some(CliCommand::Revise(it)) => diff::revise(app, &it),
@@ -359,10 +443,16 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
         Some(CliCommand::Pause { id, because }) => decide::pause(app, &id, &because),
         Some(CliCommand::Resume { ids }) => decide::resume(app, &ids),
         Some(CliCommand::Retry { id }) => decide::retry(app, id),
-        Some(CliCommand::Takeover { id, session, command }) => decide::takeover(app, id, session, &command),
+        Some(CliCommand::Takeover {
+            id,
+            session,
+            command,
+        }) => decide::takeover(app, id, session, &command),
         Some(CliCommand::Tell { id, words }) => decide::tell(app, &id, &words),
         Some(CliCommand::Inbox(it)) => inbox::inbox(app, &it),
-        Some(CliCommand::Answer { id, words, message }) => inbox::answer(app, &id, &words, message.as_deref()),
+        Some(CliCommand::Answer { id, words, message }) => {
+            inbox::answer(app, &id, &words, message.as_deref())
+        }
         Some(CliCommand::Allow(it)) => decide::allow(app, &it),
         Some(CliCommand::Deny(it)) => decide::deny(app, &it),
         Some(CliCommand::Policy(it)) => decide::policy(app, it),
@@ -371,7 +461,9 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
         Some(CliCommand::Agent(it)) => agents::agent(app, it),
         Some(CliCommand::Config(it)) => setup::config(app, it),
         Some(CliCommand::Project(it)) => setup::project(app, &it),
-        Some(CliCommand::Serve(listen)) => crate::daemon::serve(&app.output, &app.data_dir()?, listen),
+        Some(CliCommand::Serve(listen)) => {
+            crate::daemon::serve(&app.output, &app.data_dir()?, listen)
+        }
         Some(CliCommand::Plan(it)) => plan::plan(app, &it),
         Some(CliCommand::Task(it)) => task::task(app, it),
         Some(CliCommand::Claim(it)) => claim::claim(app, it),
@@ -397,32 +489,56 @@ fn dispatch(app: &CommandContext, word: Option<CliCommand>) -> CommandResult {
         Some(CliCommand::Help { topic }) => plumbing::help(app, &topic),
         Some(CliCommand::ScriptedAgent { acp: true }) => {
             let input = std::io::BufReader::new(std::io::stdin());
-            exit_result(regatta_agents::scripted::acp(None, input, &mut std::io::stdout()))
+            exit_result(regatta_agents::scripted::acp(
+                None,
+                input,
+                &mut std::io::stdout(),
+            ))
         }
-        Some(CliCommand::Complete { words }) => app.output.print(&completion::completion_output(&app.data_dir()?, &words)),
+        Some(CliCommand::Complete { words }) => app
+            .output
+            .print(&completion::completion_output(&app.data_dir()?, &words)),
         Some(CliCommand::ScriptedAgent { acp: false }) => {
             let script = std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
-            exit_result(regatta_agents::scripted::main(script, &mut std::io::stdout()))
+            exit_result(regatta_agents::scripted::main(
+                script,
+                &mut std::io::stdout(),
+            ))
         }
-        Some(CliCommand::GcWorker { gc, alias }) => {
-            exit_result(regatta_agents::gc_pool::main(&gc, &alias, &mut std::io::stdin(), &mut std::io::stdout()))
-        }
+        Some(CliCommand::GcWorker { gc, alias }) => exit_result(regatta_agents::gc_pool::main(
+            &gc,
+            &alias,
+            &mut std::io::stdin(),
+            &mut std::io::stdout(),
+        )),
         Some(CliCommand::Shim { args }) => match args.first() {
             Some(dir) => exit_result(regatta_agents::shim::main(std::path::Path::new(dir))),
-            None => Err(command_error("usage", "shim needs a directory", "only Regatta itself runs this command")),
+            None => Err(command_error(
+                "usage",
+                "shim needs a directory",
+                "only Regatta itself runs this command",
+            )),
         },
     }
 }
 
 /// Passes on the exit code of an internal command, which has already printed its errors.
 fn exit_result(code: ExitCode) -> CommandResult {
-    if code == ExitCode::SUCCESS { Ok(()) } else { Err(CommandError::Exit(if code == ExitCode::from(2) { 2 } else { 1 })) }
+    if code == ExitCode::SUCCESS {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(if code == ExitCode::from(2) {
+            2
+        } else {
+            1
+        }))
+    }
 }
 
-pub(crate) use bridge::{draw_conversations as conversations_text, draw_bridges as bridges_text};
+pub(crate) use bridge::{draw_bridges as bridges_text, draw_conversations as conversations_text};
 pub(crate) use decide::draw_rules as policy_text;
 pub(crate) use land::batch_signs;
-pub(crate) use see::{format_time_to_second, format_time_to_minute, event_line};
+pub(crate) use see::{event_line, format_time_to_minute, format_time_to_second};
 #[cfg(test)]
 pub(crate) use setup::split_command_line;
 #[cfg(test)]
@@ -442,15 +558,27 @@ mod tests {
 
     #[test]
     fn log_levels_apply_to_all_modules_or_to_named_ones() {
-        let is_on =
-            |directives: &str, target: &str, level| log_filter(directives, "error").0.would_enable(target, &level);
-        assert!(is_on("", "regatta", tracing::Level::ERROR) && !is_on("", "regatta", tracing::Level::WARN));
+        let is_on = |directives: &str, target: &str, level| {
+            log_filter(directives, "error")
+                .0
+                .would_enable(target, &level)
+        };
+        assert!(
+            is_on("", "regatta", tracing::Level::ERROR)
+                && !is_on("", "regatta", tracing::Level::WARN)
+        );
         let some = "warn,regatta_engine=debug";
         assert!(is_on(some, "regatta_engine::writer", tracing::Level::DEBUG));
-        assert!(is_on(some, "hyper", tracing::Level::WARN) && !is_on(some, "hyper", tracing::Level::INFO));
+        assert!(
+            is_on(some, "hyper", tracing::Level::WARN)
+                && !is_on(some, "hyper", tracing::Level::INFO)
+        );
         assert_eq!(log_filter(some, "error").1, None);
         let (filter, problem) = log_filter("regatta=loud", "info");
-        assert!(filter.would_enable("regatta", &tracing::Level::INFO), "the default level applies");
+        assert!(
+            filter.would_enable("regatta", &tracing::Level::INFO),
+            "the default level applies"
+        );
         assert!(problem.unwrap().contains("regatta=loud"));
     }
 
@@ -462,7 +590,13 @@ mod tests {
         let line = b"WARN could not push to https://ann:s3cretPass@example.invalid/shop: password=hunter2secret\n";
         log.write_all(line).unwrap();
         let written = String::from_utf8(log.0).unwrap();
-        assert!(written.contains("https://ann:[redacted]@example.invalid/shop: password=[redacted]"), "{written}");
-        assert!(written.ends_with('\n') && written.lines().count() == 1, "{written:?}");
+        assert!(
+            written.contains("https://ann:[redacted]@example.invalid/shop: password=[redacted]"),
+            "{written}"
+        );
+        assert!(
+            written.ends_with('\n') && written.lines().count() == 1,
+            "{written:?}"
+        );
     }
 }

@@ -4,7 +4,7 @@
 use regatta_api::view::TaskView;
 use regatta_core::graph::PlanStep;
 use regatta_core::ids::AgentName;
-use regatta_core::manifest::{self, OwnershipReason, OwnedPattern, PlanOwnership, OwnershipTask};
+use regatta_core::manifest::{self, OwnedPattern, OwnershipReason, OwnershipTask, PlanOwnership};
 use regatta_core::pattern::PathPattern;
 
 use crate::output::{first_line, format_table};
@@ -49,7 +49,10 @@ impl RunPreview {
             files: it.task.files.clone(),
             blocked_by: it.after.clone(),
         };
-        RunPreview { title: plan.title.clone(), tasks: plan.tasks.iter().zip(&plan.names).map(item).collect() }
+        RunPreview {
+            title: plan.title.clone(),
+            tasks: plan.tasks.iter().zip(&plan.names).map(item).collect(),
+        }
     }
 
     /// Returns the preview of existing tasks.
@@ -59,20 +62,41 @@ impl RunPreview {
             name: it.task.id.to_string(),
             subject: it.task.subject.clone(),
             files: it.task.files.clone(),
-            blocked_by: it.task.blocked_by.iter().filter_map(|it| place(*it)).collect(),
+            blocked_by: it
+                .task
+                .blocked_by
+                .iter()
+                .filter_map(|it| place(*it))
+                .collect(),
         };
-        RunPreview { title: "tasks on the board".into(), tasks: tasks.iter().map(item).collect() }
+        RunPreview {
+            title: "tasks on the board".into(),
+            tasks: tasks.iter().map(item).collect(),
+        }
     }
 
     /// Replaces the title.
     pub(super) fn with_title(self, title: &str) -> RunPreview {
-        RunPreview { title: title.to_owned(), ..self }
+        RunPreview {
+            title: title.to_owned(),
+            ..self
+        }
     }
 
     fn ownership(&self, rules: &PreviewRules) -> PlanOwnership {
-        let parts: Vec<OwnershipTask> =
-            self.tasks.iter().map(|it| OwnershipTask { files: it.files.clone(), after: it.blocked_by.clone() }).collect();
-        let by = manifest::OwnershipRules { run: &rules.run, serial: &rules.serial, isolate: rules.is_isolated };
+        let parts: Vec<OwnershipTask> = self
+            .tasks
+            .iter()
+            .map(|it| OwnershipTask {
+                files: it.files.clone(),
+                after: it.blocked_by.clone(),
+            })
+            .collect();
+        let by = manifest::OwnershipRules {
+            run: &rules.run,
+            serial: &rules.serial,
+            isolate: rules.is_isolated,
+        };
         // The error is a cycle. Plans with a cycle were refused, and the board cannot have one.
         manifest::ownership(&parts, by).unwrap_or_default()
     }
@@ -83,25 +107,48 @@ impl RunPreview {
         let step = |at: usize| ownership.steps.get(at).copied().unwrap_or_default();
         let waves = ownership.waves.len();
         let names: Vec<String> = agents.iter().map(ToString::to_string).collect();
-        let with = if names.is_empty() { String::new() } else { format!(" · agents {}", names.join(" ")) };
+        let with = if names.is_empty() {
+            String::new()
+        } else {
+            format!(" · agents {}", names.join(" "))
+        };
         let pace = match (rules.runs_in_waves, waves) {
             (false, _) => "each starts when it is ready".to_owned(),
             (true, 1) => "1 wave".into(),
             (true, _) => format!("{waves} waves with a barrier"),
         };
-        let pace = if rules.has_wave_commits { format!("{pace}, each one commit") } else { pace };
-        let mut text = format!("plan \"{}\"  {} · {pace}{with}\n", first_line(&self.title), task_count(self.tasks.len()));
+        let pace = if rules.has_wave_commits {
+            format!("{pace}, each one commit")
+        } else {
+            pace
+        };
+        let mut text = format!(
+            "plan \"{}\"  {} · {pace}{with}\n",
+            first_line(&self.title),
+            task_count(self.tasks.len())
+        );
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
         order.sort_by_key(|it| (step(*it).wave, step(*it).sub, *it));
         let rows: Vec<Vec<String>> = order
             .iter()
             .map(|at| {
                 let it = &self.tasks[*at];
-                let needs: Vec<&str> = it.blocked_by.iter().map(|on| self.tasks[*on].name.as_str()).collect();
-                let needs = if needs.is_empty() { String::new() } else { format!("needs {}", needs.join(" ")) };
+                let needs: Vec<&str> = it
+                    .blocked_by
+                    .iter()
+                    .map(|on| self.tasks[*on].name.as_str())
+                    .collect();
+                let needs = if needs.is_empty() {
+                    String::new()
+                } else {
+                    format!("needs {}", needs.join(" "))
+                };
                 let PlanStep { wave, sub } = step(*at);
                 let first = if rules.runs_in_waves {
-                    vec![format!("  wave {}", wave_name(wave as usize, sub)), it.name.clone()]
+                    vec![
+                        format!("  wave {}", wave_name(wave as usize, sub)),
+                        it.name.clone(),
+                    ]
                 } else {
                     vec![format!("  {}", it.name)]
                 };
@@ -115,8 +162,12 @@ impl RunPreview {
     /// Draws the ownership table. The first task that needs a file owns it; other tasks of the same
     /// wave conflict with it.
     fn draw_owners(&self, rules: &PreviewRules, ownership: &PlanOwnership) -> String {
-        let mut owned: Vec<(usize, &OwnedPattern)> =
-            ownership.waves.iter().enumerate().flat_map(|(at, it)| it.owned.iter().map(move |it| (at, it))).collect();
+        let mut owned: Vec<(usize, &OwnedPattern)> = ownership
+            .waves
+            .iter()
+            .enumerate()
+            .flat_map(|(at, it)| it.owned.iter().map(move |it| (at, it)))
+            .collect();
         if owned.is_empty() {
             return String::new();
         }
@@ -127,22 +178,36 @@ impl RunPreview {
             owned.truncate(most);
         }
         let name = |at: &usize| self.tasks[*at].name.clone();
-        let head: &[&str] =
-            if rules.runs_in_waves { &["  file", "owner", "wave", "conflict"] } else { &["  file", "owner", "conflict"] };
+        let head: &[&str] = if rules.runs_in_waves {
+            &["  file", "owner", "wave", "conflict"]
+        } else {
+            &["  file", "owner", "conflict"]
+        };
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
         for (wave, it) in owned {
             // The task in the first sub-wave owns the file, even if another task comes first in the
             // plan.
-            let mut wants: Vec<(u32, usize)> = it.sub_waves.iter().copied().zip(it.owners.iter().copied()).collect();
+            let mut wants: Vec<(u32, usize)> = it
+                .sub_waves
+                .iter()
+                .copied()
+                .zip(it.owners.iter().copied())
+                .collect();
             wants.sort_unstable();
-            let Some(((sub, owner), others)) = wants.split_first() else { continue };
+            let Some(((sub, owner), others)) = wants.split_first() else {
+                continue;
+            };
             let named: Vec<String> = others.iter().map(|it| name(&it.1)).collect();
             let when = match (named.is_empty(), rules.is_isolated, rules.runs_in_waves) {
                 (true, _, _) => "-".to_owned(),
-                (false, true, _) => format!("{} at the same time; the queue merges", named.join(" ")),
+                (false, true, _) => {
+                    format!("{} at the same time; the queue merges", named.join(" "))
+                }
                 (false, false, false) => format!("{} after {}", named.join(" "), name(owner)),
                 (false, false, true) => {
-                    let each = others.iter().map(|(sub, at)| format!("{} in wave {}", name(at), wave_name(wave, *sub)));
+                    let each = others
+                        .iter()
+                        .map(|(sub, at)| format!("{} in wave {}", name(at), wave_name(wave, *sub)));
                     each.collect::<Vec<_>>().join(", ")
                 }
             };
@@ -178,12 +243,20 @@ impl RunPreview {
 
 /// Returns a wave's name from its place and its sub-wave, both from 0: `2` or `2.3`.
 fn wave_name(wave: usize, sub: u32) -> String {
-    if sub == 0 { (wave + 1).to_string() } else { format!("{}.{}", wave + 1, sub + 1) }
+    if sub == 0 {
+        (wave + 1).to_string()
+    } else {
+        format!("{}.{}", wave + 1, sub + 1)
+    }
 }
 
 /// Returns a number of tasks in words.
 pub(super) fn task_count(tasks: usize) -> String {
-    if tasks == 1 { "1 task".into() } else { format!("{tasks} tasks") }
+    if tasks == 1 {
+        "1 task".into()
+    } else {
+        format!("{tasks} tasks")
+    }
 }
 
 #[cfg(test)]
@@ -194,14 +267,24 @@ mod tests {
         let item = |it: &(&str, &[&str], &[usize])| PreviewTask {
             name: it.0.into(),
             subject: format!("Do {}", it.0),
-            files: it.1.iter().map(|it| PathPattern::new(it).unwrap()).collect(),
+            files: it
+                .1
+                .iter()
+                .map(|it| PathPattern::new(it).unwrap())
+                .collect(),
             blocked_by: it.2.to_vec(),
         };
-        RunPreview { title: "p".into(), tasks: tasks.iter().map(item).collect() }
+        RunPreview {
+            title: "p".into(),
+            tasks: tasks.iter().map(item).collect(),
+        }
     }
 
     fn wave_rules() -> PreviewRules {
-        PreviewRules { runs_in_waves: true, ..PreviewRules::default() }
+        PreviewRules {
+            runs_in_waves: true,
+            ..PreviewRules::default()
+        }
     }
 
     /// Tasks 1 and 3 both need settings.go, so task 1 owns it and task 3 moves to the second
@@ -215,55 +298,124 @@ mod tests {
         ]);
         let text = it.draw(&wave_rules(), &[]);
         assert!(text.contains("wave 1.2  3  Do 3\n"), "{text}");
-        assert!(text.contains("src/config/settings.go  1      1     3 in wave 1.2\n"), "{text}");
-        assert!(text.contains("src/limit.go            2      1     -\n"), "{text}");
-        assert!(text.ends_with("\n1 conflict, resolved by sub-waves\n"), "{text}");
-        assert!(it.draw(&PreviewRules::default(), &[]).contains("settings.go  1      3 after 1\n"));
-        let isolated = it.draw(&PreviewRules { is_isolated: true, ..wave_rules() }, &[]);
-        assert!(isolated.contains("1      1     3 at the same time; the queue merges\n"), "{isolated}");
+        assert!(
+            text.contains("src/config/settings.go  1      1     3 in wave 1.2\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("src/limit.go            2      1     -\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("\n1 conflict, resolved by sub-waves\n"),
+            "{text}"
+        );
+        assert!(
+            it.draw(&PreviewRules::default(), &[])
+                .contains("settings.go  1      3 after 1\n")
+        );
+        let isolated = it.draw(
+            &PreviewRules {
+                is_isolated: true,
+                ..wave_rules()
+            },
+            &[],
+        );
+        assert!(
+            isolated.contains("1      1     3 at the same time; the queue merges\n"),
+            "{isolated}"
+        );
         assert!(!isolated.contains("wave 1.2"), "{isolated}");
     }
 
     /// Tasks that depend on each other do not conflict.
     #[test]
     fn tasks_that_depend_on_each_other_do_not_conflict() {
-        let it = preview(&[("a", &["src/**"], &[]), ("b", &["src/x.rs"], &[0]), ("c", &["doc.md"], &[1])]);
+        let it = preview(&[
+            ("a", &["src/**"], &[]),
+            ("b", &["src/x.rs"], &[0]),
+            ("c", &["doc.md"], &[1]),
+        ]);
         let text = it.draw(&wave_rules(), &[]);
         assert!(text.contains("3 waves with a barrier"), "{text}");
-        assert_eq!(text.lines().filter(|it| it.ends_with(" -")).count(), 3, "{text}");
-        assert!(text.contains("src/x.rs  b      2     -\n") && text.ends_with("\nno conflicts\n"), "{text}");
+        assert_eq!(
+            text.lines().filter(|it| it.ends_with(" -")).count(),
+            3,
+            "{text}"
+        );
+        assert!(
+            text.contains("src/x.rs  b      2     -\n") && text.ends_with("\nno conflicts\n"),
+            "{text}"
+        );
     }
 
     /// Tasks of one serial package run in turn, and each still owns its own files.
     #[test]
     fn tasks_of_a_serial_package_still_own_their_files() {
         let plan = preview(&[("x", &["pkg/x.go"], &[]), ("y", &["pkg/y.go"], &[])]);
-        let rules = PreviewRules { serial: vec![PathPattern::new("pkg/*").unwrap()], ..wave_rules() };
+        let rules = PreviewRules {
+            serial: vec![PathPattern::new("pkg/*").unwrap()],
+            ..wave_rules()
+        };
         let text = plan.draw(&rules, &[]);
-        assert!(text.contains("pkg/*     x      1     y in wave 1.2  (one task of a package at a time)\n"), "{text}");
+        assert!(
+            text.contains(
+                "pkg/*     x      1     y in wave 1.2  (one task of a package at a time)\n"
+            ),
+            "{text}"
+        );
         assert!(text.contains("pkg/y.go  y      1.2   -\n"), "{text}");
-        assert!(text.ends_with("\n1 conflict, resolved by sub-waves\n"), "{text}");
+        assert!(
+            text.ends_with("\n1 conflict, resolved by sub-waves\n"),
+            "{text}"
+        );
     }
 
     /// Derived files such as a lock file have an owner too, and so do serial packages.
     #[test]
     fn derived_files_and_serial_packages_have_owners() {
-        let it = preview(&[("a", &["x/Cargo.toml"], &[]), ("b", &["y/Cargo.toml"], &[]), ("c", &["pkg/c.go"], &[])]);
+        let it = preview(&[
+            ("a", &["x/Cargo.toml"], &[]),
+            ("b", &["y/Cargo.toml"], &[]),
+            ("c", &["pkg/c.go"], &[]),
+        ]);
         let pattern = |it: &str| PathPattern::new(it).unwrap();
-        let derived =
-            regatta_core::project::DerivedFile { file: pattern("Cargo.lock"), from: vec![pattern("**/Cargo.toml")] };
-        let run = regatta_core::project::RunSettings { derived: vec![derived], ..Default::default() };
-        let text = it.draw(&PreviewRules { run, serial: vec![pattern("pkg/*")], ..wave_rules() }, &[]);
-        assert!(text.contains("Cargo.lock    a      1     b in wave 1.2  (derived from its files)\n"), "{text}");
-        assert!(text.contains("pkg/*         c      1     -  (one task of a package at a time)\n"), "{text}");
+        let derived = regatta_core::project::DerivedFile {
+            file: pattern("Cargo.lock"),
+            from: vec![pattern("**/Cargo.toml")],
+        };
+        let run = regatta_core::project::RunSettings {
+            derived: vec![derived],
+            ..Default::default()
+        };
+        let text = it.draw(
+            &PreviewRules {
+                run,
+                serial: vec![pattern("pkg/*")],
+                ..wave_rules()
+            },
+            &[],
+        );
+        assert!(
+            text.contains("Cargo.lock    a      1     b in wave 1.2  (derived from its files)\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("pkg/*         c      1     -  (one task of a package at a time)\n"),
+            "{text}"
+        );
     }
 
     #[test]
     fn a_long_table_is_cut_but_keeps_every_conflict() {
         let files: Vec<String> = (0..60).map(|it| format!("f{it:02}")).collect();
         let files: Vec<&str> = files.iter().map(String::as_str).collect();
-        let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])]).draw(&PreviewRules::default(), &[]);
+        let text = preview(&[("a", &files, &[]), ("b", &["f59"], &[])])
+            .draw(&PreviewRules::default(), &[]);
         assert!(text.contains("f59   a      b after a"), "{text}");
-        assert!(text.contains("and 20 more files without a conflict"), "{text}");
+        assert!(
+            text.contains("and 20 more files without a conflict"),
+            "{text}"
+        );
     }
 }

@@ -9,9 +9,12 @@ use regatta_core::ids::MissionId;
 use regatta_core::task_timeline::Activity;
 
 use crate::args::ReplayArgs;
-use crate::client::{Client, CallReply};
+use crate::client::{CallReply, Client};
+use crate::output::{
+    CommandError, CommandResult, Output, first_line, format_exact_duration, format_table,
+    usage_error,
+};
 use crate::run_progress::format_tokens;
-use crate::output::{CommandError, Output, CommandResult, format_exact_duration, first_line, format_table, usage_error};
 
 use super::CommandContext;
 use super::see::format_time_to_second;
@@ -32,32 +35,48 @@ pub(super) fn replay(app: &CommandContext, ask: &ReplayArgs) -> CommandResult {
             ]
         }
         (Some(at), _) => match it.marks.iter().find(|it| it.revision > at) {
-            Some(mark) => vec![format!("regatta replay {} --at {}", ask.mission, mark.revision)],
+            Some(mark) => vec![format!(
+                "regatta replay {} --at {}",
+                ask.mission, mark.revision
+            )],
             None => vec![format!("regatta show {}", ask.mission)],
         },
         _ => vec![],
     };
-    app.output.print_answer("mission.replay", &it, &next, |out| match ask.at {
-        Some(_) => draw_replay(out, &it),
-        None => {
-            let row =
-                |mark: &regatta_api::view::ReplayMarkView| vec![mark.revision.to_string(), format_time_to_second(mark.wall), first_line(&mark.text)];
-            let marks: Vec<Vec<String>> = it.marks.iter().map(row).collect();
-            format!(
-                "{} \"{}\"   revisions {} to {}\n{}\n{}",
-                it.mission,
-                first_line(&it.title),
-                it.first,
-                it.last,
-                format_table(&marks),
-                draw_replay(out, &it)
-            )
-        }
-    })
+    app.output
+        .print_answer("mission.replay", &it, &next, |out| match ask.at {
+            Some(_) => draw_replay(out, &it),
+            None => {
+                let row = |mark: &regatta_api::view::ReplayMarkView| {
+                    vec![
+                        mark.revision.to_string(),
+                        format_time_to_second(mark.wall),
+                        first_line(&mark.text),
+                    ]
+                };
+                let marks: Vec<Vec<String>> = it.marks.iter().map(row).collect();
+                format!(
+                    "{} \"{}\"   revisions {} to {}\n{}\n{}",
+                    it.mission,
+                    first_line(&it.title),
+                    it.first,
+                    it.last,
+                    format_table(&marks),
+                    draw_replay(out, &it)
+                )
+            }
+        })
 }
 
-fn read_replay(client: &Client, id: MissionId, at: Option<u64>) -> Result<ReplayView, CommandError> {
-    let got: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay { id: id.to_string(), at }))?;
+fn read_replay(
+    client: &Client,
+    id: MissionId,
+    at: Option<u64>,
+) -> Result<ReplayView, CommandError> {
+    let got: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay {
+        id: id.to_string(),
+        at,
+    }))?;
     Ok(got.data)
 }
 
@@ -70,10 +89,17 @@ fn step_through(app: &CommandContext, client: &Client, id: MissionId) -> Command
     while let Some(mark) = whole.marks.get(at) {
         let then = read_replay(client, id, Some(mark.revision))?;
         if app.output.is_json {
-            app.output.print_answer("mission.replay", &then, &[], |_| String::new())?;
+            app.output
+                .print_answer("mission.replay", &then, &[], |_| String::new())?;
         } else {
-            let head = format!("{} of {}   {}\n", at + 1, whole.marks.len(), first_line(&mark.text));
-            app.output.print(&format!("{head}{}\n", draw_replay(&app.output, &then)))?;
+            let head = format!(
+                "{} of {}   {}\n",
+                at + 1,
+                whole.marks.len(),
+                first_line(&mark.text)
+            );
+            app.output
+                .print(&format!("{head}{}\n", draw_replay(&app.output, &then)))?;
         }
         at += 1;
         if !asks || at == whole.marks.len() {
@@ -93,14 +119,32 @@ fn step_through(app: &CommandContext, client: &Client, id: MissionId) -> Command
 
 /// Draws a mission at one revision.
 fn draw_replay(out: &Output, it: &ReplayView) -> String {
-    let mut text = format!("at {} {}  {}\n", it.at, format_time_to_second(it.wall), first_line(&it.event));
+    let mut text = format!(
+        "at {} {}  {}\n",
+        it.at,
+        format_time_to_second(it.wall),
+        first_line(&it.event)
+    );
     let row = |row: &regatta_api::live_view::TaskRowView| {
-        let agent = row.agent.as_ref().map_or_else(|| "-".into(), ToString::to_string);
-        vec![format!("  {}", row.id), out.format_state(&row.word), first_line(&row.subject), agent, first_line(&row.text)]
+        let agent = row
+            .agent
+            .as_ref()
+            .map_or_else(|| "-".into(), ToString::to_string);
+        vec![
+            format!("  {}", row.id),
+            out.format_state(&row.word),
+            first_line(&row.subject),
+            agent,
+            first_line(&row.text),
+        ]
     };
     text += &format_table(&it.tasks.iter().map(row).collect::<Vec<_>>());
     if !it.queue.is_empty() {
-        let cars: Vec<String> = it.queue.iter().map(|it| format!("{} {}", it.task, it.state)).collect();
+        let cars: Vec<String> = it
+            .queue
+            .iter()
+            .map(|it| format!("{} {}", it.task, it.state))
+            .collect();
         text += &format!("queue  {}\n", cars.join(" · "));
     }
     text
@@ -112,20 +156,40 @@ pub(super) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult 
         let hint = format!("add another mission: regatta compare {only} M2");
         return Err(usage_error("compare needs at least two missions", hint));
     }
-    let got: CallReply<Vec<MissionFiguresView>> = app.call(&Call::MissionCompare(input::MissionCompare { ids: ids.to_vec() }))?;
+    let got: CallReply<Vec<MissionFiguresView>> =
+        app.call(&Call::MissionCompare(input::MissionCompare {
+            ids: ids.to_vec(),
+        }))?;
     let all = got.data;
-    let next: Vec<String> = ids.iter().take(2).map(|it| format!("regatta replay {it}")).collect();
-    app.output.print_answer("mission.compare", &all, &next, |_| draw_comparison(&all))
+    let next: Vec<String> = ids
+        .iter()
+        .take(2)
+        .map(|it| format!("regatta replay {it}"))
+        .collect();
+    app.output
+        .print_answer("mission.compare", &all, &next, |_| draw_comparison(&all))
 }
 
 /// Draws a table with a column per mission and a row per figure.
 fn draw_comparison(all: &[MissionFiguresView]) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut row = |name: &str, of: &dyn Fn(&MissionFiguresView) -> String| {
-        rows.push(std::iter::once(name.to_owned()).chain(all.iter().map(of)).collect());
+        rows.push(
+            std::iter::once(name.to_owned())
+                .chain(all.iter().map(of))
+                .collect(),
+        );
     };
-    row("", &|it| format!("{} {}", it.mission, first_line(&it.title)));
-    row("state", &|it| if it.running { "running".into() } else { "ended".into() });
+    row("", &|it| {
+        format!("{} {}", it.mission, first_line(&it.title))
+    });
+    row("state", &|it| {
+        if it.running {
+            "running".into()
+        } else {
+            "ended".into()
+        }
+    });
     row("landed", &|it| format!("{} of {}", it.landed, it.tasks));
     row("failed", &|it| it.failed.to_string());
     row("time", &|it| format_exact_duration(it.wall_ms));
@@ -140,12 +204,20 @@ fn draw_comparison(all: &[MissionFiguresView]) -> String {
         Some(micro) => format!("${:.2}", micro as f64 / 1e6),
         None => "no price reported".into(),
     });
-    let mut kinds: Vec<Activity> = all.iter().flat_map(|it| it.time.iter().map(|it| it.activity)).collect();
+    let mut kinds: Vec<Activity> = all
+        .iter()
+        .flat_map(|it| it.time.iter().map(|it| it.activity))
+        .collect();
     kinds.sort_unstable();
     kinds.dedup();
     for kind in kinds {
         let name = format!("  {}", crate::commands::see::activity_label(kind));
-        row(&name, &|it| it.time.iter().find(|sum| sum.activity == kind).map_or("-".into(), |it| format_exact_duration(it.ms)));
+        row(&name, &|it| {
+            it.time
+                .iter()
+                .find(|sum| sum.activity == kind)
+                .map_or("-".into(), |it| format_exact_duration(it.ms))
+        });
     }
     format_table(&rows)
 }

@@ -8,9 +8,9 @@ use regatta_core::ids::MissionId;
 use regatta_core::schedule::WaitKind;
 use serde::Serialize;
 
-use crate::client::{Client, CallReply};
+use crate::client::{CallReply, Client};
+use crate::output::{CommandError, CommandResult, Output, format_table, short_duration};
 use crate::run_progress::{FollowEnd, format_tokens};
-use crate::output::{CommandError, Output, CommandResult, short_duration, format_table};
 
 use super::CommandContext;
 use super::land::MergeRow;
@@ -54,7 +54,12 @@ struct SummaryAnswer<'a> {
 impl RunSummary {
     /// Sums up a mission's tasks.
     fn from_mission(it: &MissionView, now_wall: u64) -> RunSummary {
-        let count = |words: &[&str]| it.tasks.iter().filter(|it| words.contains(&it.word.as_str())).count();
+        let count = |words: &[&str]| {
+            it.tasks
+                .iter()
+                .filter(|it| words.contains(&it.word.as_str()))
+                .count()
+        };
         let landed = count(&["landed", "done"]);
         let failed = count(&["failed", "cancelled"]);
         let asking = it.tasks.iter().filter(|it| it.asks.is_some()).count();
@@ -66,17 +71,30 @@ impl RunSummary {
         };
         let parked = it.tasks.iter().filter(is_parked).count();
         let escalated = count(&["needs you", "review"]) + asking + it.outlook.held + parked;
-        let last = it.tasks.iter().map(|it| it.task.updated_unix_ms).max().unwrap_or(0);
+        let last = it
+            .tasks
+            .iter()
+            .map(|it| it.task.updated_unix_ms)
+            .max()
+            .unwrap_or(0);
         let is_over = it.tasks.iter().all(|task| task.task.status.is_terminal());
         let sum = |of: fn(&TaskView) -> u64| it.tasks.iter().map(of).sum();
-        let priced: Vec<u64> = it.tasks.iter().filter_map(|it| it.task.spent.usage.micro_usd).collect();
+        let priced: Vec<u64> = it
+            .tasks
+            .iter()
+            .filter_map(|it| it.task.spent.usage.micro_usd)
+            .collect();
         RunSummary {
             tasks: it.tasks.len(),
             landed,
             failed,
             escalated,
             waiting: it.tasks.len().saturating_sub(landed + failed + escalated),
-            wall_ms: duration_ms(it.mission.created_unix_ms, last, (!is_over).then_some(now_wall)),
+            wall_ms: duration_ms(
+                it.mission.created_unix_ms,
+                last,
+                (!is_over).then_some(now_wall),
+            ),
             work_ms: sum(|it| it.task.spent.wall_ms),
             tokens: sum(|it| it.task.spent.usage.tokens()),
             micro_usd: (!priced.is_empty()).then(|| priced.iter().sum()),
@@ -90,21 +108,35 @@ impl RunSummary {
         if self.work_ms > 0 {
             // A smaller gain is not worth mentioning.
             let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
-            let faster = if gain < 1.05 { String::new() } else { format!(", {gain:.1} times as fast as one by one") };
+            let faster = if gain < 1.05 {
+                String::new()
+            } else {
+                format!(", {gain:.1} times as fast as one by one")
+            };
             took.push(format!("{} of work{faster}", format_seconds(self.work_ms)));
         }
         if self.tokens > 0 {
             took.push(format!("{} tokens", format_tokens(self.tokens)));
-            took.push(self.micro_usd.map_or("no price reported".into(), |it| format!("${:.2}", it as f64 / 1e6)));
+            took.push(self.micro_usd.map_or("no price reported".into(), |it| {
+                format!("${:.2}", it as f64 / 1e6)
+            }));
         }
         let mut text = format!("{}\n", took.join(" · "));
-        let waiting = if self.waiting > 0 { format!(", {} waiting", self.waiting) } else { String::new() };
+        let waiting = if self.waiting > 0 {
+            format!(", {} waiting", self.waiting)
+        } else {
+            String::new()
+        };
         text += &format!(
             "{id}: {} of {} landed, {} failed, {} need you{waiting}\n",
             self.landed, self.tasks, self.failed, self.escalated
         );
         if let Some(it) = &self.ratchet {
-            text += &format!("{}/{} beads ratcheted\n", it.ratcheted.len(), it.ratcheted.len() + it.not.len());
+            text += &format!(
+                "{}/{} beads ratcheted\n",
+                it.ratcheted.len(),
+                it.ratcheted.len() + it.not.len()
+            );
         }
         text
     }
@@ -114,15 +146,25 @@ impl RatchetSummary {
     /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has
     /// passed, so submitted work has passed.
     fn from_tasks(tasks: &[TaskView]) -> Option<RatchetSummary> {
-        let name = |it: &&TaskView| it.task.alias.clone().unwrap_or_else(|| it.task.id.to_string());
+        let name = |it: &&TaskView| {
+            it.task
+                .alias
+                .clone()
+                .unwrap_or_else(|| it.task.id.to_string())
+        };
         let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
             .iter()
             .filter(|it| it.task.ratchet.is_some())
-            .partition(|it| it.task.submission.is_some() || it.task.landed.is_some() || it.word == "done");
+            .partition(|it| {
+                it.task.submission.is_some() || it.task.landed.is_some() || it.word == "done"
+            });
         if passed.is_empty() && not.is_empty() {
             return None;
         }
-        Some(RatchetSummary { ratcheted: passed.iter().map(name).collect(), not: not.iter().map(name).collect() })
+        Some(RatchetSummary {
+            ratcheted: passed.iter().map(name).collect(),
+            not: not.iter().map(name).collect(),
+        })
     }
 }
 
@@ -143,14 +185,22 @@ pub(super) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
 fn draw_merges(tasks: &[TaskView]) -> String {
     let merge = |it: &TaskView| MergeRow {
         branch: it.task.branch().to_string(),
-        status: if it.word == "landed" { "merged".into() } else { it.word.clone() },
+        status: if it.word == "landed" {
+            "merged".into()
+        } else {
+            it.word.clone()
+        },
         conflicts: it.task.conflicts.len(),
         settled_by_ownership: it.task.settled_conflicts.len(),
         fixups: it.task.fixups,
     };
     let handed_in = tasks.iter().filter(|it| it.task.submission.is_some());
     let merges: Vec<MergeRow> = handed_in.map(merge).collect();
-    if merges.is_empty() { String::new() } else { MergeRow::draw_table(&merges) }
+    if merges.is_empty() {
+        String::new()
+    } else {
+        MergeRow::draw_table(&merges)
+    }
 }
 
 /// Formats a time: with a decimal below ten seconds, in minutes above two.
@@ -164,11 +214,22 @@ fn format_seconds(ms: u64) -> String {
 
 /// Returns the commands that make sense next.
 fn next_commands(it: &MissionView, summary: &RunSummary, ending: FollowEnd) -> Vec<String> {
-    let failed = it.tasks.iter().find(|it| it.word == "failed").map(|it| it.task.id);
-    let landed = it.tasks.iter().rev().find(|it| it.word == "landed").map(|it| it.task.id);
+    let failed = it
+        .tasks
+        .iter()
+        .find(|it| it.word == "failed")
+        .map(|it| it.task.id);
+    let landed = it
+        .tasks
+        .iter()
+        .rev()
+        .find(|it| it.word == "landed")
+        .map(|it| it.task.id);
     match (summary.escalated, failed, landed) {
         (1.., _, _) => vec!["regatta inbox".to_owned(), "regatta watch".into()],
-        _ if ending != FollowEnd::Settled => vec!["regatta watch".to_owned(), "regatta status".into()],
+        _ if ending != FollowEnd::Settled => {
+            vec!["regatta watch".to_owned(), "regatta status".into()]
+        }
         (0, Some(id), _) => vec![format!("regatta why {id}"), format!("regatta retry {id}")],
         (0, None, Some(id)) => vec![format!("regatta diff {id}"), "regatta queue".into()],
         (0, None, None) => vec!["regatta status".to_owned()],
@@ -176,14 +237,30 @@ fn next_commands(it: &MissionView, summary: &RunSummary, ending: FollowEnd) -> V
 }
 
 /// Prints how a mission ended. The error carries the exit code of the outcome.
-pub(super) fn print_ending(app: &CommandContext, client: &Client, id: MissionId, ending: FollowEnd) -> CommandResult {
-    let got: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+pub(super) fn print_ending(
+    app: &CommandContext,
+    client: &Client,
+    id: MissionId,
+    ending: FollowEnd,
+) -> CommandResult {
+    let got: CallReply<MissionView> =
+        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let now_wall = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     let summary = RunSummary::from_mission(&got.data, now_wall);
     let next = next_commands(&got.data, &summary, ending);
-    app.output.print_answer("run", &SummaryAnswer { mission: &got.data, summary: &summary }, &next, |out| {
-        format_table(&task_rows(out, &got.data.tasks)) + &draw_merges(&got.data.tasks) + &summary.draw(id)
-    })?;
+    app.output.print_answer(
+        "run",
+        &SummaryAnswer {
+            mission: &got.data,
+            summary: &summary,
+        },
+        &next,
+        |out| {
+            format_table(&task_rows(out, &got.data.tasks))
+                + &draw_merges(&got.data.tasks)
+                + &summary.draw(id)
+        },
+    )?;
     let broke = |it: &TaskView| it.waits.iter().any(|it| it.kind == WaitKind::Budget);
     match ending {
         FollowEnd::TimedOut => Err(CommandError::Exit(124)),
@@ -198,7 +275,10 @@ pub(super) fn print_ending(app: &CommandContext, client: &Client, id: MissionId,
 
 /// Returns how long a run took: until its last change if it is over, otherwise until now.
 fn duration_ms(start_unix_ms: u64, last_change_unix_ms: u64, now_unix_ms: Option<u64>) -> u64 {
-    now_unix_ms.unwrap_or(0).max(last_change_unix_ms).saturating_sub(start_unix_ms)
+    now_unix_ms
+        .unwrap_or(0)
+        .max(last_change_unix_ms)
+        .saturating_sub(start_unix_ms)
 }
 
 #[cfg(test)]

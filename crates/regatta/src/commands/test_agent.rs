@@ -2,8 +2,8 @@
 //! and stops it.
 //!
 //! The test runs in this process and not in the daemon. It denies every permission request of the
-//! program. `agent_test_dirs` makes sure that a test that is killed leaves no program and no directory
-//! behind.
+//! program. `agent_test_dirs` makes sure that a test that is killed leaves no program and no
+//! directory behind.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::AgentView;
-use regatta_core::agent::{SecretVariable, SecretSource, Runtime};
+use regatta_core::agent::{Runtime, SecretSource, SecretVariable};
+use regatta_core::agent_protocol::{AgentEvent as Spoken, FailureClass, RequestAnswer};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_core::agent_protocol::{RequestAnswer, FailureClass, AgentEvent as Spoken};
-use regatta_engine::ports::agents::{Agents, SessionSink, Exit, ProgramLaunch, SessionInput};
+use regatta_engine::ports::agents::{Agents, Exit, ProgramLaunch, SessionInput, SessionSink};
 
+use crate::agent_test_dirs::{self, AgentTestDir};
 use crate::client::CallReply;
 use crate::interrupt::TerminationSignals;
-use crate::output::{CommandError, Output, CommandResult, command_error, sanitize, short_duration};
-use crate::agent_test_dirs::{self, AgentTestDir};
+use crate::output::{CommandError, CommandResult, Output, command_error, sanitize, short_duration};
 
 use super::CommandContext;
 
-const TEST_PROMPT: &str =
-    "This is a test of the connection. Reply with the one word READY. Use no tools and change nothing.";
+const TEST_PROMPT: &str = "This is a test of the connection. Reply with the one word READY. Use \
+    no tools and change nothing.";
 
 /// The time limit of a test without `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(90);
@@ -57,9 +57,15 @@ impl AgentTestSink<'_> {
             return;
         }
         self.last_progress.set(passed);
-        let what = if self.session_opened_after.get().is_some() { "its answer" } else { "its session" };
+        let what = if self.session_opened_after.get().is_some() {
+            "its answer"
+        } else {
+            "its session"
+        };
         let (passed, most) = (passed.as_secs(), self.timeout.as_secs());
-        self.output.print_note(&format!("waiting for {what}: {passed} s of at most {most} s"));
+        self.output.print_note(&format!(
+            "waiting for {what}: {passed} s of at most {most} s"
+        ));
     }
 }
 
@@ -69,12 +75,15 @@ impl SessionSink for AgentTestSink<'_> {
             Spoken::Started { session, model } => {
                 if self.session_opened_after.get().is_none() {
                     self.session_opened_after.set(Some(self.began.elapsed()));
-                    self.output.print_note("its session is open; waiting for its answer");
+                    self.output
+                        .print_note("its session is open; waiting for its answer");
                 }
                 self.session.replace(session);
                 self.model.replace(model);
             }
-            Spoken::Message { text } if self.reply_text.borrow().len() < 2_000 => self.reply_text.borrow_mut().push_str(&text),
+            Spoken::Message { text } if self.reply_text.borrow().len() < 2_000 => {
+                self.reply_text.borrow_mut().push_str(&text)
+            }
             Spoken::Usage { usage, .. } => self.tokens.set(usage.tokens()),
             Spoken::RequestMade(ask) => self.denied_requests.borrow_mut().push(ask.id),
             Spoken::TurnEnded { .. } => self.is_over.set(true),
@@ -86,10 +95,17 @@ impl SessionSink for AgentTestSink<'_> {
 
     fn desired_input(&self) -> SessionInput {
         let late = self.began.elapsed() > self.timeout;
-        let no = RequestAnswer::Deny { reason: Some("this is only a test".into()) };
+        let no = RequestAnswer::Deny {
+            reason: Some("this is only a test".into()),
+        };
         SessionInput {
             prompts: vec![TEST_PROMPT.to_owned()],
-            answers: self.denied_requests.borrow().iter().map(|it| (it.clone(), no.clone())).collect(),
+            answers: self
+                .denied_requests
+                .borrow()
+                .iter()
+                .map(|it| (it.clone(), no.clone()))
+                .collect(),
             cancels: u32::from(late),
             should_hold_prompts: false,
             should_close_input: self.is_over.get() || late,
@@ -98,13 +114,16 @@ impl SessionSink for AgentTestSink<'_> {
 
     fn should_continue(&self) -> bool {
         self.print_progress();
-        self.signals.received().is_none() && self.began.elapsed() < self.timeout + Duration::from_secs(5)
+        self.signals.received().is_none()
+            && self.began.elapsed() < self.timeout + Duration::from_secs(5)
     }
 }
 
 /// Runs `regatta agent test`.
 pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResult {
-    let got: CallReply<AgentView> = app.call(&Call::Show(input::IdInput { id: name.to_string() }))?;
+    let got: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
+        id: name.to_string(),
+    }))?;
     let agent = &got.data.agent;
     if agent.runtime == Runtime::Outside {
         return Err(command_error(
@@ -115,15 +134,28 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     }
     // In attempts the daemon starts the program, so the problems that the daemon found come first.
     if let Some(problem) = got.data.problems.first() {
-        return Err(command_error("not_started", problem.what.clone(), problem.hint.clone()));
+        return Err(command_error(
+            "not_started",
+            problem.what.clone(),
+            problem.hint.clone(),
+        ));
     }
     let lacks = |key: &&SecretVariable| matches!(&key.from, SecretSource::Env(name) if std::env::var_os(name).is_none());
-    if let Some(SecretVariable { from: SecretSource::Env(name), .. }) = agent.profile.keys.iter().find(lacks) {
-        let what = format!("the daemon has {name}, but this shell does not, so {name} cannot be tested from here");
+    if let Some(SecretVariable {
+        from: SecretSource::Env(name),
+        ..
+    }) = agent.profile.keys.iter().find(lacks)
+    {
+        let what = format!(
+            "the daemon has {name}, but this shell does not, so {name} cannot be tested from here"
+        );
         return Err(command_error(
             "not_started",
             what,
-            format!("set it for the test: {name}=… regatta agent test {}", agent.name),
+            format!(
+                "set it for the test: {name}=… regatta agent test {}",
+                agent.name
+            ),
         ));
     }
     let data_dir = app.data_dir()?;
@@ -135,9 +167,17 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     let trial = AgentTestDir::create(&data_dir)?;
     let workspace = trial.path().join("workspace");
     std::fs::create_dir(&workspace).map_err(|it| {
-        command_error("io", format!("could not create a directory for the test: {it}"), "check the directory in TMPDIR")
+        command_error(
+            "io",
+            format!("could not create a directory for the test: {it}"),
+            "check the directory in TMPDIR",
+        )
     })?;
-    let agents = crate::composition::agents_adapter_with_contact_deadline(&trial.path().join("data"), trial.contact_file(), agent_test_dirs::CONTACT_TIMEOUT)?;
+    let agents = crate::composition::agents_adapter_with_contact_deadline(
+        &trial.path().join("data"),
+        trial.contact_file(),
+        agent_test_dirs::CONTACT_TIMEOUT,
+    )?;
     let attempt = AttemptId(1);
     let launch = ProgramLaunch {
         attempt,
@@ -156,9 +196,14 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         env: vec![],
     };
     let patience = app.timeout().unwrap_or(DEFAULT_TIMEOUT);
-    app.output.print_note(&format!("starting {name}; time limit {} s (--timeout)", patience.as_secs()));
+    app.output.print_note(&format!(
+        "starting {name}; time limit {} s (--timeout)",
+        patience.as_secs()
+    ));
     let began = Instant::now();
-    let started = agents.start(&launch).map_err(|it| command_error("not_started", it.message, it.hint))?;
+    let started = agents
+        .start(&launch)
+        .map_err(|it| command_error("not_started", it.message, it.hint))?;
     let listener = AgentTestSink {
         output: &app.output,
         signals: &signals,
@@ -178,7 +223,8 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     let stopped = agents.stop(attempt, Duration::from_secs(2));
     if let Some(number) = signals.received() {
         stopped.map_err(|error| command_error("not_stopped", error.message, error.hint))?;
-        app.output.print_note(&format!("interrupted; stopped {name}"));
+        app.output
+            .print_note(&format!("interrupted; stopped {name}"));
         return Err(CommandError::Exit(128 + number));
     }
     let verdict = attended.map_err(|it| command_error("not_attended", it.message, it.hint))?;
@@ -213,18 +259,33 @@ pub(super) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         for warning in &started.warnings {
             text += &format!("! {}\n", sanitize(warning));
         }
-        let sandbox = started.sandbox.as_deref().map_or("none".to_owned(), sanitize);
+        let sandbox = started
+            .sandbox
+            .as_deref()
+            .map_or("none".to_owned(), sanitize);
         text += &format!("sandbox  {sandbox}\n");
         if let Some(opened) = listener.session_opened_after.get() {
-            let model = listener.model.borrow().as_deref().map_or(String::new(), |it| format!(" · {}", sanitize(it)));
-            text += &format!("session  opened after {}{model}\n", short_duration(opened.as_millis() as u64));
+            let model = listener
+                .model
+                .borrow()
+                .as_deref()
+                .map_or(String::new(), |it| format!(" · {}", sanitize(it)));
+            text += &format!(
+                "session  opened after {}{model}\n",
+                short_duration(opened.as_millis() as u64)
+            );
         }
         if !words.is_empty() {
             text += &format!("answer   {words}\n");
         }
         match class {
             None => text + &format!("{name} works · {} tokens · {took}\n", listener.tokens.get()),
-            Some(class) => text + &format!("{name} does not work ({class}): {}\n", sanitize(detail.trim())),
+            Some(class) => {
+                text + &format!(
+                    "{name} does not work ({class}): {}\n",
+                    sanitize(detail.trim())
+                )
+            }
         }
     })?;
     match class {

@@ -24,10 +24,21 @@ const CLUSTER_PROGRAM: &str = "scripts/bd-cluster.sh";
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads a wave. Fails before anything starts if the wave or its ratchet command cannot be used.
-pub(super) fn read_wave(app: &CommandContext, ask: &RunArgs, file: &Path) -> Result<RunWork, CommandError> {
-    let mut command = split_command_line(ask.ratchet.as_deref().unwrap_or(quest_wave::DEFAULT_RATCHET))?;
+pub(super) fn read_wave(
+    app: &CommandContext,
+    ask: &RunArgs,
+    file: &Path,
+) -> Result<RunWork, CommandError> {
+    let mut command = split_command_line(
+        ask.ratchet
+            .as_deref()
+            .unwrap_or(quest_wave::DEFAULT_RATCHET),
+    )?;
     let Some(program) = command.first_mut() else {
-        return Err(crate::output::usage_error("--ratchet is empty", "name a program: --ratchet 'ol hero ratchet'"));
+        return Err(crate::output::usage_error(
+            "--ratchet is empty",
+            "name a program: --ratchet 'ol hero ratchet'",
+        ));
     };
     // The daemon may have another search path, so it gets the absolute path found here.
     *program = match find_executable(program, std::env::var_os("PATH").as_deref()) {
@@ -35,18 +46,37 @@ pub(super) fn read_wave(app: &CommandContext, ask: &RunArgs, file: &Path) -> Res
         None => {
             return Err(command_error(
                 "no_such_program",
-                format!("--from-wave needs the program {program}, which is not on the PATH; nothing was started"),
-                format!("install {program}, choose another with --ratchet, or run the tasks as a plan"),
+                format!(
+                    "--from-wave needs the program {program}, which is not on the PATH; nothing \
+                    was started"
+                ),
+                format!(
+                    "install {program}, choose another with --ratchet, or run the tasks as a plan"
+                ),
             ));
         }
     };
     let top = super::repository_top(&app.working_dir()?);
-    let found = quest_wave::read_wave_file(file, &top, &RatchetTemplate { command, quest: ask.quest.clone() })?;
+    let found = quest_wave::read_wave_file(
+        file,
+        &top,
+        &RatchetTemplate {
+            command,
+            quest: ask.quest.clone(),
+        },
+    )?;
     let mut notes = found.remarks;
     for it in &found.later_entries {
-        let needs =
-            if it.blocked_by.is_empty() { String::new() } else { format!(" needs {}", it.blocked_by.join(" ")) };
-        notes.push(format!("later  [{}] {}{needs}", sanitize(&it.id), sanitize(&it.title)));
+        let needs = if it.blocked_by.is_empty() {
+            String::new()
+        } else {
+            format!(" needs {}", it.blocked_by.join(" "))
+        };
+        notes.push(format!(
+            "later  [{}] {}{needs}",
+            sanitize(&it.id),
+            sanitize(&it.title)
+        ));
     }
     if found.completed > 0 {
         notes.push(format!("{} already completed", found.completed));
@@ -59,11 +89,17 @@ pub(super) fn read_wave(app: &CommandContext, ask: &RunArgs, file: &Path) -> Res
 
 /// Returns the executable file for a program's name or path.
 fn find_executable(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
-    let runs = |it: &PathBuf| it.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0);
+    let runs = |it: &PathBuf| {
+        it.metadata()
+            .is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
     if program.contains('/') {
         return std::path::absolute(program).ok().filter(runs);
     }
-    std::env::split_paths(path?).filter(|it| it.is_absolute()).map(|it| it.join(program)).find(runs)
+    std::env::split_paths(path?)
+        .filter(|it| it.is_absolute())
+        .map(|it| it.join(program))
+        .find(runs)
 }
 
 /// Returns a line with the advice of the repository's clustering program. The advice is shown but
@@ -119,10 +155,17 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         std::fs::write(path("ol"), "#!/bin/sh\n").unwrap();
         let search = Some(dir.path().as_os_str());
-        assert_eq!(find_executable("ol", search), None, "the file is not executable");
+        assert_eq!(
+            find_executable("ol", search),
+            None,
+            "the file is not executable"
+        );
         std::fs::set_permissions(path("ol"), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(find_executable("ol", search), Some(path("ol")));
         assert_eq!(find_executable("ol", None), None);
-        assert_eq!(find_executable(path("ol").to_str().unwrap(), None), Some(path("ol")));
+        assert_eq!(
+            find_executable(path("ol").to_str().unwrap(), None),
+            Some(path("ol"))
+        );
     }
 }

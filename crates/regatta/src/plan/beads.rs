@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use regatta_core::task::IssueType;
 
 use super::diagnostic::{Diagnostic, SourceText};
-use super::fields::{TableFields, FieldReader, ISSUE_TYPES, WorkFields};
-use super::spanned_value::{self, SpannedValue, PlanValue};
+use super::fields::{FieldReader, ISSUE_TYPES, TableFields, WorkFields};
+use super::spanned_value::{self, PlanValue, SpannedValue};
 
 /// Whether an issue is to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,17 +50,33 @@ pub(crate) struct Beads {
 /// Kinds of dependencies that block work.
 const BLOCKING_DEPENDENCIES: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
 /// Kinds of issues that nobody can work on.
-const NON_WORK_TYPES: [&str; 10] =
-    ["message", "merge-request", "molecule", "gate", "agent", "role", "rig", "convoy", "event", "slot"];
+const NON_WORK_TYPES: [&str; 10] = [
+    "message",
+    "merge-request",
+    "molecule",
+    "gate",
+    "agent",
+    "role",
+    "rig",
+    "convoy",
+    "event",
+    "slot",
+];
 /// Text fields beside the description, with the headings that they get in a task's description.
-const DESCRIPTION_PARTS: [(&str, &str); 3] =
-    [("design", "Design"), ("acceptance_criteria", "Acceptance criteria"), ("notes", "Notes")];
+const DESCRIPTION_PARTS: [(&str, &str); 3] = [
+    ("design", "Design"),
+    ("acceptance_criteria", "Acceptance criteria"),
+    ("notes", "Notes"),
+];
 const MAX_TITLE_CHARS: usize = 300;
 
 /// Reads an issue file, or returns all its mistakes.
 pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>> {
     let mut reader = FieldReader::new(source);
-    let mut found = Beads { beads: vec![], skipped_lines: 0 };
+    let mut found = Beads {
+        beads: vec![],
+        skipped_lines: 0,
+    };
     for (at, line) in nonblank_lines(&source.text) {
         match parse_line(source, at, line) {
             Ok(node) => match read_bead(&mut reader, node) {
@@ -73,7 +89,11 @@ pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>>
     }
     check_issues(&mut reader, &found.beads);
     reader.diagnostics.sort_by_key(|it| (it.line, it.column));
-    if reader.diagnostics.is_empty() { Ok(found) } else { Err(reader.diagnostics) }
+    if reader.diagnostics.is_empty() {
+        Ok(found)
+    } else {
+        Err(reader.diagnostics)
+    }
 }
 
 /// Returns the lines that are not blank, each with its offset.
@@ -88,10 +108,14 @@ pub(crate) fn nonblank_lines(text: &str) -> impl Iterator<Item = (usize, &str)> 
 
 /// Parses one line. Its positions refer to the whole file.
 fn parse_line(source: &SourceText, at: usize, line: &str) -> Result<SpannedValue, Diagnostic> {
-    let mut node = spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(|it| {
-        let above = source.text[..at].matches('\n').count();
-        Diagnostic { line: above + it.line, ..it }
-    })?;
+    let mut node =
+        spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(|it| {
+            let above = source.text[..at].matches('\n').count();
+            Diagnostic {
+                line: above + it.line,
+                ..it
+            }
+        })?;
     node.shift_offsets(at);
     Ok(node)
 }
@@ -101,12 +125,22 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     let example = "{\"id\": \"bd-1\", \"title\": \"…\"}";
     let mut fields: TableFields = reader.table("issue", node, example)?;
     let at = fields.offset;
-    let word = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields.remove(&[name])?.node {
-        SpannedValue { value: PlanValue::Null, .. } => None,
+    let word = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
+        .remove(&[name])?
+        .node
+    {
+        SpannedValue {
+            value: PlanValue::Null,
+            ..
+        } => None,
         node => match node.value {
             PlanValue::Text(it) => Some(it),
             _ => {
-                reader.report(node.start, format!("`{name}` must be a string, not {}", node.kind_name()), "write a string, or null");
+                reader.report(
+                    node.start,
+                    format!("`{name}` must be a string, not {}", node.kind_name()),
+                    "write a string, or null",
+                );
                 None
             }
         },
@@ -118,7 +152,11 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     let title = word(reader, &mut fields, "title").filter(|it| !it.trim().is_empty());
     for (name, there) in [("id", id.is_some()), ("title", title.is_some())] {
         if !there {
-            reader.report(at, format!("missing field `{name}`"), format!("write {example}"));
+            reader.report(
+                at,
+                format!("missing field `{name}`"),
+                format!("write {example}"),
+            );
         }
     }
     let kind = word(reader, &mut fields, "issue_type").unwrap_or_else(|| "task".into());
@@ -126,7 +164,11 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     let status = word(reader, &mut fields, "status").unwrap_or_else(|| "open".into());
     let assignee = word(reader, &mut fields, "assignee").unwrap_or_default();
     let priority = match fields.remove(&["priority"]).map(|it| it.node) {
-        None | Some(SpannedValue { value: PlanValue::Null, .. }) => Some(regatta_core::task::default_priority()),
+        None
+        | Some(SpannedValue {
+            value: PlanValue::Null,
+            ..
+        }) => Some(regatta_core::task::default_priority()),
         Some(node) => reader.priority(node),
     };
     let mut text = word(reader, &mut fields, "description").unwrap_or_default();
@@ -135,34 +177,66 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
             text = append_part(&text, heading, &part);
         }
     }
-    let after = fields.remove(&["dependencies"]).map(|it| read_dependencies(reader, it.node)).unwrap_or_default();
+    let after = fields
+        .remove(&["dependencies"])
+        .map(|it| read_dependencies(reader, it.node))
+        .unwrap_or_default();
     let work = match fields.remove(&["metadata"]).map(|it| it.node) {
-        Some(node @ SpannedValue { value: PlanValue::Table(_), .. }) => {
-            reader.table("metadata", node, "{}").map(|mut it| reader.work(&mut it)).unwrap_or_default()
-        }
+        Some(
+            node @ SpannedValue {
+                value: PlanValue::Table(_),
+                ..
+            },
+        ) => reader
+            .table("metadata", node, "{}")
+            .map(|mut it| reader.work(&mut it))
+            .unwrap_or_default(),
         _ => WorkFields::default(),
     };
     if text.len() > 256 * 1024 {
-        reader.report(at, "the text of the issue has more than 256 KiB", "put the text into a file and refer to the file");
+        reader.report(
+            at,
+            "the text of the issue has more than 256 KiB",
+            "put the text into a file and refer to the file",
+        );
     }
     let (id, title, priority) = (id?, title?, priority?);
     if template || NON_WORK_TYPES.contains(&kind.as_str()) {
         return Some(None);
     }
-    let issue_type = ISSUE_TYPES.iter().find(|it| it.0 == kind).map_or(IssueType::Task, |it| it.1);
+    let issue_type = ISSUE_TYPES
+        .iter()
+        .find(|it| it.0 == kind)
+        .map_or(IssueType::Task, |it| it.1);
     let stand = match status.as_str() {
         "closed" | "tombstone" => BeadState::Closed,
         // An epic is completed by its parts; nobody works on the epic itself.
         _ if kind == "epic" => BeadState::Backlog,
         "open" => BeadState::Open,
-        "in_progress" | "hooked" if assignee.is_empty() => BeadState::Held(format!("{HELD_REASON_PREFIX}somebody is working on it")),
-        "in_progress" | "hooked" => BeadState::Held(format!("{HELD_REASON_PREFIX}{assignee} is working on it")),
-        "blocked" if after.is_empty() => BeadState::Held(format!("{HELD_REASON_PREFIX}it is blocked")),
+        "in_progress" | "hooked" if assignee.is_empty() => {
+            BeadState::Held(format!("{HELD_REASON_PREFIX}somebody is working on it"))
+        }
+        "in_progress" | "hooked" => {
+            BeadState::Held(format!("{HELD_REASON_PREFIX}{assignee} is working on it"))
+        }
+        "blocked" if after.is_empty() => {
+            BeadState::Held(format!("{HELD_REASON_PREFIX}it is blocked"))
+        }
         "blocked" => BeadState::Open,
         _ => BeadState::Backlog,
     };
     let (title, description) = shorten_title(&title, text);
-    Some(Some(Bead { id, offset: at, title, description, state: stand, issue_type, priority, blocked_by: after, work }))
+    Some(Some(Bead {
+        id,
+        offset: at,
+        title,
+        description,
+        state: stand,
+        issue_type,
+        priority,
+        blocked_by: after,
+        work,
+    }))
 }
 
 /// Appends a part with its heading to a text.
@@ -179,7 +253,11 @@ pub(crate) fn shorten_title(title: &str, description: String) -> (String, String
     if line.chars().count() <= MAX_TITLE_CHARS {
         return (line, description);
     }
-    let cut: String = line.chars().take(MAX_TITLE_CHARS - 1).chain(['…']).collect();
+    let cut: String = line
+        .chars()
+        .take(MAX_TITLE_CHARS - 1)
+        .chain(['…'])
+        .collect();
     (cut, format!("{line}\n\n{description}"))
 }
 
@@ -190,7 +268,11 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
         PlanValue::List(items) => items,
         PlanValue::Null => vec![],
         _ => {
-            reader.report(node.start, format!("`dependencies` must be a list, not {}", node.kind_name()), "write []");
+            reader.report(
+                node.start,
+                format!("`dependencies` must be a list, not {}", node.kind_name()),
+                "write []",
+            );
             vec![]
         }
     };
@@ -205,8 +287,13 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
             PlanValue::Text(id) => (Some(id), None),
             _ => {
                 let example = "{\"depends_on_id\": \"bd-1\", \"type\": \"blocks\"}";
-                let Some(mut fields) = reader.table("dependencies", item, example) else { continue };
-                (text(fields.remove(&["depends_on_id"])), text(fields.remove(&["type", "dep_type"])))
+                let Some(mut fields) = reader.table("dependencies", item, example) else {
+                    continue;
+                };
+                (
+                    text(fields.remove(&["depends_on_id"])),
+                    text(fields.remove(&["type", "dep_type"])),
+                )
             }
         };
         if kind.is_some_and(|it| !BLOCKING_DEPENDENCIES.contains(&it.as_str())) {
@@ -214,7 +301,11 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
         }
         match on {
             Some(id) => found.push((id, at)),
-            None => reader.report(at, "a dependency has no `depends_on_id`", "add the id of the other issue"),
+            None => reader.report(
+                at,
+                "a dependency has no `depends_on_id`",
+                "add the id of the other issue",
+            ),
         }
     }
     found
@@ -226,15 +317,27 @@ fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     for (place, it) in beads.iter().enumerate() {
         if let Some(first) = places.insert(&it.id, place) {
             let line = reader.source.diagnostic(beads[first].offset, "", "").line;
-            reader.report(it.offset, format!("{:?} appears twice; first at line {line}", it.id), "keep one of the two");
+            reader.report(
+                it.offset,
+                format!("{:?} appears twice; first at line {line}", it.id),
+                "keep one of the two",
+            );
         }
     }
     let mut edges: Vec<Vec<usize>> = vec![vec![]; beads.len()];
-    for (place, it) in beads.iter().enumerate().filter(|it| it.1.state != BeadState::Closed) {
+    for (place, it) in beads
+        .iter()
+        .enumerate()
+        .filter(|it| it.1.state != BeadState::Closed)
+    {
         for (on, at) in &it.blocked_by {
             match places.get(on.as_str()) {
                 Some(other) if *other == place => {
-                    reader.report(*at, format!("{on:?} depends on itself"), "remove the dependency");
+                    reader.report(
+                        *at,
+                        format!("{on:?} depends on itself"),
+                        "remove the dependency",
+                    );
                 }
                 Some(other) => edges[place].push(*other),
                 None => {} // the other issue may be a task that already exists
@@ -243,8 +346,15 @@ fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     }
     if let Err(cycle) = regatta_core::graph::layers(beads.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| beads[*it].id.as_str()).collect();
-        let what = format!("these issues wait for each other forever: {}", named.join(" → "));
-        reader.report(beads[cycle[0]].offset, what, "remove one of the dependencies");
+        let what = format!(
+            "these issues wait for each other forever: {}",
+            named.join(" → ")
+        );
+        reader.report(
+            beads[cycle[0]].offset,
+            what,
+            "remove one of the dependencies",
+        );
     }
 }
 
@@ -269,7 +379,10 @@ pub(crate) struct ExportedBead {
 
 /// Returns the name of an issue type in the file.
 fn type_name(it: IssueType) -> &'static str {
-    ISSUE_TYPES.iter().find(|known| known.1 == it).map_or("task", |it| it.0)
+    ISSUE_TYPES
+        .iter()
+        .find(|known| known.1 == it)
+        .map_or("task", |it| it.0)
 }
 
 /// Returns the status that stands for all statuses with the same meaning in Regatta.
@@ -299,13 +412,21 @@ impl ExportedBead {
             fields.extend(self.reason.clone().map(|it| ("close_reason", it.into())));
         }
         if !self.blocked_by.is_empty() {
-            fields.push(("dependencies", self.blocked_by.iter().map(|it| self.dependency(it)).collect()));
+            fields.push((
+                "dependencies",
+                self.blocked_by
+                    .iter()
+                    .map(|it| self.dependency(it))
+                    .collect(),
+            ));
         }
         if self.metadata.as_object().is_some_and(|it| !it.is_empty()) {
             fields.push(("metadata", self.metadata.clone()));
         }
-        let fields: Vec<String> =
-            fields.iter().map(|(key, value): &(&str, serde_json::Value)| format!("{}:{value}", quoted_key(key))).collect();
+        let fields: Vec<String> = fields
+            .iter()
+            .map(|(key, value): &(&str, serde_json::Value)| format!("{}:{value}", quoted_key(key)))
+            .collect();
         format!("{{{}}}", fields.join(","))
     }
 
@@ -320,21 +441,44 @@ impl ExportedBead {
     /// removed.
     pub(crate) fn merge_into_line(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
         let source = SourceText::new("line", line);
-        let Ok(SpannedValue { value: PlanValue::Table(entries), .. }) = spanned_value::parse_json(&source) else { return line.to_owned() };
-        let mut reader = FieldReader::new(&source);
-        let node = spanned_value::parse_json(&source).ok();
-        let Some(Some(was)) = node.and_then(|it| read_bead(&mut reader, it)).filter(|_| reader.diagnostics.is_empty()) else {
+        let Ok(SpannedValue {
+            value: PlanValue::Table(entries),
+            ..
+        }) = spanned_value::parse_json(&source)
+        else {
             return line.to_owned();
         };
-        let text = |name: &str| entries.iter().find(|it| it.key == name).map(|it| it.node.to_json());
+        let mut reader = FieldReader::new(&source);
+        let node = spanned_value::parse_json(&source).ok();
+        let Some(Some(was)) = node
+            .and_then(|it| read_bead(&mut reader, it))
+            .filter(|_| reader.diagnostics.is_empty())
+        else {
+            return line.to_owned();
+        };
+        let text = |name: &str| {
+            entries
+                .iter()
+                .find(|it| it.key == name)
+                .map(|it| it.node.to_json())
+        };
         let mut new: BTreeMap<&str, Option<serde_json::Value>> = BTreeMap::new();
         if was.title != self.title {
             new.insert("title", Some(self.title.clone().into()));
         }
         if was.description != self.description {
-            let was_text = text("description").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_default();
-            let tail = was.description.strip_prefix(was_text.trim_end()).unwrap_or_default();
-            match self.description.strip_suffix(tail).filter(|_| !tail.is_empty()) {
+            let was_text = text("description")
+                .and_then(|it| it.as_str().map(str::to_owned))
+                .unwrap_or_default();
+            let tail = was
+                .description
+                .strip_prefix(was_text.trim_end())
+                .unwrap_or_default();
+            match self
+                .description
+                .strip_suffix(tail)
+                .filter(|_| !tail.is_empty())
+            {
                 Some(own) => drop(new.insert("description", Some(own.into()))),
                 None => {
                     new.insert("description", Some(self.description.clone().into()));
@@ -348,33 +492,63 @@ impl ExportedBead {
         if was.priority != self.priority && was.priority.min(4) != self.priority.min(4) {
             new.insert("priority", Some(self.priority.min(4).into()));
         }
-        let status = text("status").and_then(|it| it.as_str().map(str::to_owned)).unwrap_or_else(|| "open".into());
+        let status = text("status")
+            .and_then(|it| it.as_str().map(str::to_owned))
+            .unwrap_or_else(|| "open".into());
         if status_class(&status) != self.status && !self.is_held {
             new.insert("status", Some(self.status.into()));
             if self.status == "closed" {
                 new.insert("closed_at", Some(self.updated.clone().into()));
-                new.extend(self.reason.clone().map(|it| ("close_reason", Some(it.into()))));
+                new.extend(
+                    self.reason
+                        .clone()
+                        .map(|it| ("close_reason", Some(it.into()))),
+                );
             }
         }
         let had: Vec<&str> = was.blocked_by.iter().map(|it| it.0.as_str()).collect();
-        let gone: Vec<&str> =
-            had.iter().filter(|it| known(it) && !self.blocked_by.iter().any(|on| on == *it)).copied().collect();
-        let more: Vec<&String> = self.blocked_by.iter().filter(|it| !had.contains(&it.as_str())).collect();
+        let gone: Vec<&str> = had
+            .iter()
+            .filter(|it| known(it) && !self.blocked_by.iter().any(|on| on == *it))
+            .copied()
+            .collect();
+        let more: Vec<&String> = self
+            .blocked_by
+            .iter()
+            .filter(|it| !had.contains(&it.as_str()))
+            .collect();
         if !gone.is_empty() || !more.is_empty() {
-            let list = text("dependencies").and_then(|it| it.as_array().cloned()).unwrap_or_default();
+            let list = text("dependencies")
+                .and_then(|it| it.as_array().cloned())
+                .unwrap_or_default();
             let target = |it: &serde_json::Value| {
-                it.as_str().or_else(|| it.get("depends_on_id")?.as_str()).unwrap_or_default().to_owned()
+                it.as_str()
+                    .or_else(|| it.get("depends_on_id")?.as_str())
+                    .unwrap_or_default()
+                    .to_owned()
             };
-            let kept = list.into_iter().filter(|it| !gone.contains(&target(it).as_str()));
-            new.insert("dependencies", Some(kept.chain(more.iter().map(|it| self.dependency(it))).collect()));
+            let kept = list
+                .into_iter()
+                .filter(|it| !gone.contains(&target(it).as_str()));
+            new.insert(
+                "dependencies",
+                Some(
+                    kept.chain(more.iter().map(|it| self.dependency(it)))
+                        .collect(),
+                ),
+            );
         }
         for (key, value) in self.metadata.as_object().into_iter().flatten() {
-            let mut metadata = text("metadata").filter(serde_json::Value::is_object).unwrap_or_default();
+            let mut metadata = text("metadata")
+                .filter(serde_json::Value::is_object)
+                .unwrap_or_default();
             let files = |it: Option<&serde_json::Value>| match it {
                 Some(serde_json::Value::String(it)) => serde_json::json!([it]),
                 other => other.cloned().unwrap_or_default(),
             };
-            if files(metadata.get(key)) != files(Some(value)) && !is_same_value(key, &metadata, value) {
+            if files(metadata.get(key)) != files(Some(value))
+                && !is_same_value(key, &metadata, value)
+            {
                 metadata[key.as_str()] = value.clone();
                 new.insert("metadata", Some(metadata));
             }
@@ -388,10 +562,17 @@ impl ExportedBead {
             match new.remove(it.key.as_str()) {
                 Some(Some(value)) => fields.push(format!("{}:{value}", quoted_key(&it.key))),
                 Some(None) => {}
-                None => fields.push(format!("{}:{}", quoted_key(&it.key), &line[it.node.start..it.node.end])),
+                None => fields.push(format!(
+                    "{}:{}",
+                    quoted_key(&it.key),
+                    &line[it.node.start..it.node.end]
+                )),
             }
         }
-        fields.extend(new.into_iter().filter_map(|(key, value)| Some(format!("{}:{}", quoted_key(key), value?))));
+        fields.extend(
+            new.into_iter()
+                .filter_map(|(key, value)| Some(format!("{}:{}", quoted_key(key), value?))),
+        );
         format!("{{{}}}", fields.join(","))
     }
 }
@@ -399,7 +580,10 @@ impl ExportedBead {
 /// Returns whether two values of a metadata field mean the same, such as a pattern with braces and
 /// the patterns that it expands to.
 fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
-    let source = SourceText::new("", serde_json::json!({ key: metadata.get(key) }).to_string());
+    let source = SourceText::new(
+        "",
+        serde_json::json!({ key: metadata.get(key) }).to_string(),
+    );
     let other = SourceText::new("", serde_json::json!({ key: value }).to_string());
     let read = |source: &SourceText| {
         let mut reader = FieldReader::new(source);
@@ -409,7 +593,10 @@ fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Va
             it.sort();
             it
         });
-        reader.diagnostics.is_empty().then_some((files, work.validation))
+        reader
+            .diagnostics
+            .is_empty()
+            .then_some((files, work.validation))
     };
     read(&source).is_some_and(|it| Some(it) == read(&other))
 }
@@ -455,20 +642,39 @@ mod tests {
         );
         assert_eq!(found.skipped_lines, 2);
         assert_eq!(found.beads[0].description, "## Design\n\nSo.");
-        assert_eq!((found.beads[0].issue_type, found.beads[0].priority), (IssueType::Bug, 1));
+        assert_eq!(
+            (found.beads[0].issue_type, found.beads[0].priority),
+            (IssueType::Bug, 1)
+        );
         assert_eq!(found.beads[0].work.files.as_ref().unwrap().len(), 1);
-        assert_eq!(found.beads[1].blocked_by.iter().map(|it| it.0.as_str()).collect::<Vec<_>>(), ["bd-1"]);
+        assert_eq!(
+            found.beads[1]
+                .blocked_by
+                .iter()
+                .map(|it| it.0.as_str())
+                .collect::<Vec<_>>(),
+            ["bd-1"]
+        );
     }
 
     #[test]
     fn invalid_lines_are_refused_with_their_number() {
         for (text, told) in [
-            ("{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n", "b.jsonl:2:2: this is not JSON"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\"}\nnonsense\n",
+                "b.jsonl:2:2: this is not JSON",
+            ),
             ("\n\n{\"id\":\"a\"}", "b.jsonl:3:1: missing field `title`"),
             ("{\"title\":\"a\"}", "b.jsonl:1:1: missing field `id`"),
             ("[]", "b.jsonl:1:1: `issue` must be a table, not a list"),
-            ("{\"id\":\"a\",\"title\":\"b\",\"priority\":12}", "b.jsonl:1:34: 12 is not a valid priority"),
-            ("{\"id\":\"a\",\"title\":3}", "b.jsonl:1:19: `title` must be a string, not a number"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"priority\":12}",
+                "b.jsonl:1:34: 12 is not a valid priority",
+            ),
+            (
+                "{\"id\":\"a\",\"title\":3}",
+                "b.jsonl:1:19: `title` must be a string, not a number",
+            ),
             (
                 "{\"id\":\"a\",\"title\":\"b\"}\n{\"id\":\"a\",\"title\":\"b\"}",
                 "b.jsonl:2:1: \"a\" appears twice; first at line 1",
@@ -477,16 +683,28 @@ mod tests {
                 "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":{}}",
                 "b.jsonl:1:38: `dependencies` must be a list, not a table",
             ),
-            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}", "has no `depends_on_id`"),
-            ("{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}", "\"a\" depends on itself"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[{}]}",
+                "has no `depends_on_id`",
+            ),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"a\"]}",
+                "\"a\" depends on itself",
+            ),
             (
                 "{\"id\":\"a\",\"title\":\"b\",\"dependencies\":[\"c\"]}\n{\"id\":\"c\",\"title\":\"b\",\"dependencies\":[\"a\"]}",
                 "forever: a → c → a",
             ),
-            ("{\"id\":\"a\",\"title\":\"b\",\"metadata\":{\"files\":[\"/x\"]}}", "absolute"),
+            (
+                "{\"id\":\"a\",\"title\":\"b\",\"metadata\":{\"files\":[\"/x\"]}}",
+                "absolute",
+            ),
         ] {
             let found = parse(text).err().unwrap_or_default();
-            assert!(found.iter().any(|it| it.contains(told)), "{text}: {told} in {found:?}");
+            assert!(
+                found.iter().any(|it| it.contains(told)),
+                "{text}: {told} in {found:?}"
+            );
         }
     }
 
@@ -511,8 +729,16 @@ mod tests {
     #[test]
     fn unchanged_fields_are_written_back_byte_for_byte() {
         let line = r#"{"zeta": 1.50, "id":"bd-1","title":"One","status":"deferred","notes":"n","x":{"b":1, "a":2},"dependencies":[{"depends_on_id":"old","type":"blocks"}]}"#;
-        assert_eq!(exported(line).merge_into_line(line, &|_| false), line, "an equal value in another notation is not a change");
-        let closed = ExportedBead { status: "closed", reason: Some("landed".into()), ..exported(line) };
+        assert_eq!(
+            exported(line).merge_into_line(line, &|_| false),
+            line,
+            "an equal value in another notation is not a change"
+        );
+        let closed = ExportedBead {
+            status: "closed",
+            reason: Some("landed".into()),
+            ..exported(line)
+        };
         let merged = closed.merge_into_line(line, &|_| false);
         assert!(
             merged.starts_with(
@@ -521,18 +747,40 @@ mod tests {
             "{merged}"
         );
         assert!(
-            merged.contains(r#""closed_at":"2026-01-02T00:00:00Z""#) && merged.contains(r#""close_reason":"landed""#)
+            merged.contains(r#""closed_at":"2026-01-02T00:00:00Z""#)
+                && merged.contains(r#""close_reason":"landed""#)
         );
-        assert!(merged.contains("\"old\""), "an unknown dependency stays: {merged}");
-        let again = ExportedBead { status: "closed", ..exported(&merged) };
-        assert_eq!(again.merge_into_line(&merged, &|_| false), merged, "writing it again changes nothing");
+        assert!(
+            merged.contains("\"old\""),
+            "an unknown dependency stays: {merged}"
+        );
+        let again = ExportedBead {
+            status: "closed",
+            ..exported(&merged)
+        };
+        assert_eq!(
+            again.merge_into_line(&merged, &|_| false),
+            merged,
+            "writing it again changes nothing"
+        );
         let mut other = exported(line);
         (other.title, other.priority, other.blocked_by) = ("Uno".into(), 0, vec!["bd-2".into()]);
         other.description = format!("more\n\n{}", other.description);
         let merged = other.merge_into_line(line, &|it| it == "old");
         let back = parse(&merged).unwrap().beads.remove(0);
-        assert_eq!((back.title.as_str(), back.priority, back.blocked_by[0].0.as_str()), ("Uno", 0, "bd-2"));
-        assert_eq!(back.blocked_by.len(), 1, "the dependency that the task no longer has is removed: {merged}");
+        assert_eq!(
+            (
+                back.title.as_str(),
+                back.priority,
+                back.blocked_by[0].0.as_str()
+            ),
+            ("Uno", 0, "bd-2")
+        );
+        assert_eq!(
+            back.blocked_by.len(),
+            1,
+            "the dependency that the task no longer has is removed: {merged}"
+        );
         assert_eq!(back.description, other.description);
     }
 

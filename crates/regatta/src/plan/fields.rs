@@ -9,7 +9,7 @@ use regatta_core::spelling::nearest;
 use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 
 use super::diagnostic::{Diagnostic, SourceText};
-use super::spanned_value::{TableEntry, SpannedValue, PlanValue};
+use super::spanned_value::{PlanValue, SpannedValue, TableEntry};
 
 /// The issue types and their names.
 pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
@@ -46,13 +46,17 @@ pub(crate) struct TableFields {
 impl TableFields {
     /// Removes and returns a field that has any of the given names.
     pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
-        let at = names.iter().find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
+        let at = names
+            .iter()
+            .find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
         Some(self.entries.remove(at))
     }
 
     /// Returns whether an unread field may be a mistyped `name`.
     pub(crate) fn has_similar(&self, name: &str, known: &[&str]) -> bool {
-        self.entries.iter().any(|it| nearest(&it.key, known) == Some(name))
+        self.entries
+            .iter()
+            .any(|it| nearest(&it.key, known) == Some(name))
     }
 }
 
@@ -74,7 +78,10 @@ pub(crate) struct WorkFields {
 
 impl<'a> FieldReader<'a> {
     pub(crate) fn new(source: &'a SourceText) -> FieldReader<'a> {
-        FieldReader { source, diagnostics: Vec::new() }
+        FieldReader {
+            source,
+            diagnostics: Vec::new(),
+        }
     }
 
     /// Adds a mistake.
@@ -91,9 +98,17 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Returns the fields of a table.
-    pub(crate) fn table(&mut self, name: &str, node: SpannedValue, example: &str) -> Option<TableFields> {
+    pub(crate) fn table(
+        &mut self,
+        name: &str,
+        node: SpannedValue,
+        example: &str,
+    ) -> Option<TableFields> {
         match node.value {
-            PlanValue::Table(entries) => Some(TableFields { offset: node.start, entries }),
+            PlanValue::Table(entries) => Some(TableFields {
+                offset: node.start,
+                entries,
+            }),
             _ => {
                 self.report_wrong_type(name, &node, "a table", example);
                 None
@@ -106,11 +121,17 @@ impl<'a> FieldReader<'a> {
         for it in left.entries {
             let shown: String = it.key.chars().take(40).collect();
             let fix = match nearest(&it.key, known) {
-                Some(word) if known.contains(&it.key.as_str()) => format!("it means the same as `{word}`; keep one of the two"),
+                Some(word) if known.contains(&it.key.as_str()) => {
+                    format!("it means the same as `{word}`; keep one of the two")
+                }
                 Some(word) => format!("write `{word}`"),
                 None => format!("a {of} has {}", known.join(", ")),
             };
-            self.report(it.start, format!("unknown field `{}` in a {of}", shown.escape_debug()), fix);
+            self.report(
+                it.start,
+                format!("unknown field `{}` in a {of}", shown.escape_debug()),
+                fix,
+            );
         }
     }
 
@@ -119,7 +140,11 @@ impl<'a> FieldReader<'a> {
         match node.value {
             PlanValue::Text(it) if !it.trim().is_empty() => Some(it),
             PlanValue::Text(_) => {
-                self.report(node.start, format!("`{name}` is empty"), format!("fill it in, or remove `{name}`"));
+                self.report(
+                    node.start,
+                    format!("`{name}` is empty"),
+                    format!("fill it in, or remove `{name}`"),
+                );
                 None
             }
             _ => {
@@ -133,7 +158,11 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn texts(&mut self, name: &str, node: SpannedValue) -> Vec<(String, usize)> {
         let at = node.start;
         match node.value {
-            PlanValue::Text(_) => self.text(name, node).map(|it| (it, at)).into_iter().collect(),
+            PlanValue::Text(_) => self
+                .text(name, node)
+                .map(|it| (it, at))
+                .into_iter()
+                .collect(),
             PlanValue::List(items) => {
                 let mut found = Vec::new();
                 for item in items {
@@ -155,7 +184,12 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Returns the value that belongs to one of the known words.
-    pub(crate) fn choice<T: Copy>(&mut self, name: &str, node: SpannedValue, known: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        name: &str,
+        node: SpannedValue,
+        known: &[(&str, T)],
+    ) -> Option<T> {
         let at = node.start;
         let word = self.text(name, node)?;
         if let Some(it) = known.iter().find(|it| it.0 == word) {
@@ -164,7 +198,11 @@ impl<'a> FieldReader<'a> {
         let words: Vec<&str> = known.iter().map(|it| it.0).collect();
         let guess = nearest(&word, &words).map_or(String::new(), |it| format!("write \"{it}\"; "));
         let shown: String = word.chars().take(40).collect();
-        self.report(at, format!("{shown:?} is not a valid {name}"), format!("{guess}the values are {}", words.join(", ")));
+        self.report(
+            at,
+            format!("{shown:?} is not a valid {name}"),
+            format!("{guess}the values are {}", words.join(", ")),
+        );
         None
     }
 
@@ -173,11 +211,18 @@ impl<'a> FieldReader<'a> {
         let at = node.start;
         let it = self.text(name, node)?;
         if it.trim().contains(['\n', '\r', '\0']) {
-            self.report(at, format!("`{name}` is more than one line"), "put the rest into `description`");
+            self.report(
+                at,
+                format!("`{name}` is more than one line"),
+                "put the rest into `description`",
+            );
             return None;
         }
         if it.chars().count() > MAX_SUBJECT_CHARS {
-            let what = format!("`{name}` has {} characters, more than {MAX_SUBJECT_CHARS}", it.chars().count());
+            let what = format!(
+                "`{name}` has {} characters, more than {MAX_SUBJECT_CHARS}",
+                it.chars().count()
+            );
             self.report(at, what, "put the rest into `description`");
             return None;
         }
@@ -189,7 +234,11 @@ impl<'a> FieldReader<'a> {
         match node.value {
             PlanValue::Text(it) if it.len() <= MAX_DESCRIPTION_BYTES => it,
             PlanValue::Text(_) => {
-                self.report(node.start, "`description` has more than 256 KiB", "put the text into a file and refer to the file");
+                self.report(
+                    node.start,
+                    "`description` has more than 256 KiB",
+                    "put the text into a file and refer to the file",
+                );
                 String::new()
             }
             _ => {
@@ -210,7 +259,10 @@ impl<'a> FieldReader<'a> {
             }
         }
         if found.len() > MAX_FILES {
-            let what = format!("`{name}` has {} patterns, more than {MAX_FILES}", found.len());
+            let what = format!(
+                "`{name}` has {} patterns, more than {MAX_FILES}",
+                found.len()
+            );
             self.report(whole, what, "use folders, such as src/**");
         }
         found
@@ -235,7 +287,9 @@ impl<'a> FieldReader<'a> {
 
     pub(crate) fn validation(&mut self, node: SpannedValue) -> Validation {
         let mut found = Validation::default();
-        let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else { return found };
+        let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else {
+            return found;
+        };
         if let Some(it) = fields.remove(&["tests"]) {
             found.tests = self.commands("tests", it.node);
         }
@@ -250,7 +304,10 @@ impl<'a> FieldReader<'a> {
                 PlanValue::List(items) => items,
                 _ => vec![it.node],
             };
-            found.content_check = nodes.into_iter().filter_map(|it| self.content_check(it)).collect();
+            found.content_check = nodes
+                .into_iter()
+                .filter_map(|it| self.content_check(it))
+                .collect();
         }
         self.report_unknown(fields, "validation", &VALIDATION_FIELDS);
         found
@@ -264,24 +321,42 @@ impl<'a> FieldReader<'a> {
         self.report_unknown(fields, "content_check", &["file", "pattern"]);
         for (name, it) in [("file", &file), ("pattern", &pattern)] {
             if it.is_none() {
-                self.report(at, format!("missing field `{name}` in a content_check"), format!("write {example}"));
+                self.report(
+                    at,
+                    format!("missing field `{name}` in a content_check"),
+                    format!("write {example}"),
+                );
             }
         }
         let file = self.paths("file", file?.node).pop();
         let pattern = self.text("pattern", pattern?.node);
-        Some(ContentCheck { file: file?, pattern: pattern? })
+        Some(ContentCheck {
+            file: file?,
+            pattern: pattern?,
+        })
     }
 
     pub(crate) fn priority(&mut self, node: SpannedValue) -> Option<u8> {
         match node.value {
             PlanValue::Integer(it @ 0..=9) => Some(it as u8),
             PlanValue::Integer(it) => {
-                self.report(node.start, format!("{it} is not a valid priority"), "write 0 (first) to 9 (last); the default is 2");
+                self.report(
+                    node.start,
+                    format!("{it} is not a valid priority"),
+                    "write 0 (first) to 9 (last); the default is 2",
+                );
                 None
             }
             _ => {
-                let what = format!("`priority` must be a whole number, not {}", node.kind_name());
-                self.report(node.start, what, "write 0 (first) to 9 (last); the default is 2");
+                let what = format!(
+                    "`priority` must be a whole number, not {}",
+                    node.kind_name()
+                );
+                self.report(
+                    node.start,
+                    what,
+                    "write 0 (first) to 9 (last); the default is 2",
+                );
                 None
             }
         }
@@ -289,14 +364,21 @@ impl<'a> FieldReader<'a> {
 
     fn script(&mut self, node: SpannedValue) -> Option<serde_json::Value> {
         let PlanValue::List(steps) = &node.value else {
-            self.report_wrong_type("script", &node, "a list of steps", "[{ write = { path = \"a\", text = \"b\" } }]");
+            self.report_wrong_type(
+                "script",
+                &node,
+                "a list of steps",
+                "[{ write = { path = \"a\", text = \"b\" } }]",
+            );
             return None;
         };
         for (nth, step) in (1..).zip(steps) {
             let alone = serde_json::Value::Array(vec![step.to_json()]).to_string();
             if let Err(error) = regatta_agents::script::parse_script(&alone) {
                 // The step is parsed alone, so the error calls it step 1. Put in its real number.
-                let why = error.to_string().replacen("Step 1", &format!("step {nth}"), 1);
+                let why = error
+                    .to_string()
+                    .replacen("Step 1", &format!("step {nth}"), 1);
                 let why = why.trim_end_matches('.');
                 self.report(
                     step.start,
@@ -312,12 +394,21 @@ impl<'a> FieldReader<'a> {
         let example = "[\"program\", \"argument\"]";
         match &node.value {
             PlanValue::List(items) if items.is_empty() => {
-                self.report(node.start, "`ratchet` names no program", format!("write ratchet = {example}, or remove it"));
+                self.report(
+                    node.start,
+                    "`ratchet` names no program",
+                    format!("write ratchet = {example}, or remove it"),
+                );
                 None
             }
             PlanValue::List(_) => Some(self.commands("ratchet", node)),
             _ => {
-                self.report_wrong_type("ratchet", &node, "a list of a program and its arguments", example);
+                self.report_wrong_type(
+                    "ratchet",
+                    &node,
+                    "a list of a program and its arguments",
+                    example,
+                );
                 None
             }
         }
@@ -343,14 +434,18 @@ impl<'a> FieldReader<'a> {
             work.expects = self.choice("expects", it.node, &known);
         }
         if let Some(it) = fields.remove(&["effort"]) {
-            work.effort = self.choice("effort", it.node, &EFFORTS.map(|it| (it, it))).map(str::to_owned);
+            work.effort = self
+                .choice("effort", it.node, &EFFORTS.map(|it| (it, it)))
+                .map(str::to_owned);
         }
         if let Some(it) = fields.remove(&["agent"]) {
             let at = it.node.start;
             if let Some(name) = self.text("agent", it.node) {
                 match AgentName::new(&name) {
                     Ok(it) => work.agent = Some(it),
-                    Err(error) => self.report(at, error.to_string(), "list the agents: regatta agent list"),
+                    Err(error) => {
+                        self.report(at, error.to_string(), "list the agents: regatta agent list")
+                    }
                 }
             }
         }
@@ -370,9 +465,16 @@ impl<'a> FieldReader<'a> {
 /// Returns advice for an invalid path, with a corrected path if one can be guessed.
 fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
-    let segments: Vec<&str> = inside.split('/').filter(|it| !matches!(*it, "" | "." | "..")).collect();
+    let segments: Vec<&str> = inside
+        .split('/')
+        .filter(|it| !matches!(*it, "" | "." | ".."))
+        .collect();
     let mended = segments.join("/");
-    if mended != text && !mended.is_empty() && mended.len() < 80 && PathPattern::expand(&mended).is_ok() {
+    if mended != text
+        && !mended.is_empty()
+        && mended.len() < 80
+        && PathPattern::expand(&mended).is_ok()
+    {
         return format!("write it relative to the repository's top: {mended:?}");
     }
     "write paths relative to the repository's top, as in \"src/a.rs\" or \"web/**\"".into()

@@ -7,9 +7,10 @@
 pub(crate) mod beads; // issues of the tracker "beads"
 pub(crate) mod diagnostic; // mistakes with their place and their fix
 pub(crate) mod fields; // reads the fields of a table
-pub(crate) mod spec; // reads type, files and checks from a spec file
+pub(crate) mod quest_wave;
 pub(crate) mod spanned_value; // TOML and JSON as one tree with positions
-pub(crate) mod quest_wave; // wave files of `ol hero hunt`
+// reads type, files and checks from a spec file // wave files of `ol hero hunt`
+pub(crate) mod spec;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,8 +26,8 @@ use serde::Serialize;
 use crate::output::{CommandError, usage_error};
 
 use diagnostic::{Diagnostic, SourceText};
-use fields::{TableFields, FieldReader};
-use spanned_value::{SpannedValue, PlanValue};
+use fields::{FieldReader, TableFields};
+use spanned_value::{PlanValue, SpannedValue};
 
 /// A plan that was read without mistakes.
 #[derive(Debug)]
@@ -92,7 +93,12 @@ pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), Command
     let (source, json) = match load_text(path)? {
         Ok(it) => it,
         Err((name, fault)) => {
-            let checked = PlanCheck { file: name.clone(), tasks: 0, problems: vec![fault], warnings: vec![] };
+            let checked = PlanCheck {
+                file: name.clone(),
+                tasks: 0,
+                problems: vec![fault],
+                warnings: vec![],
+            };
             return Ok((SourceText::new(name, ""), checked));
         }
     };
@@ -101,7 +107,15 @@ pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), Command
         Err(problems) => (0, problems, vec![]),
     };
     let file = source.name.clone();
-    Ok((source, PlanCheck { file, tasks, problems, warnings }))
+    Ok((
+        source,
+        PlanCheck {
+            file,
+            tasks,
+            problems,
+            warnings,
+        },
+    ))
 }
 
 /// Reads a file, and returns its text and whether the text is JSON.
@@ -113,19 +127,37 @@ type LoadResult = Result<(SourceText, bool), (String, Diagnostic)>;
 
 fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     let standard_input = path == Path::new("-");
-    let name = if standard_input { "standard input".to_owned() } else { path.display().to_string() };
-    let unreadable =
-        |it: std::io::Error| usage_error(format!("could not read the plan {name}: {it}"), "give the path of a plan file in TOML or JSON");
+    let name = if standard_input {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    };
+    let unreadable = |it: std::io::Error| {
+        usage_error(
+            format!("could not read the plan {name}: {it}"),
+            "give the path of a plan file in TOML or JSON",
+        )
+    };
     let mut bytes = Vec::new();
     let read = if standard_input {
-        std::io::stdin().take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes)
+        std::io::stdin()
+            .take(MAX_PLAN_BYTES + 1)
+            .read_to_end(&mut bytes)
     } else {
         std::fs::File::open(path).and_then(|it| it.take(MAX_PLAN_BYTES + 1).read_to_end(&mut bytes))
     };
     read.map_err(unreadable)?;
-    let whole = Diagnostic { line: 1, column: 1, what: String::new(), fix: String::new() };
+    let whole = Diagnostic {
+        line: 1,
+        column: 1,
+        what: String::new(),
+        fix: String::new(),
+    };
     if bytes.len() as u64 > MAX_PLAN_BYTES {
-        let what = format!("the file has more than {} MiB", MAX_PLAN_BYTES / 1024 / 1024);
+        let what = format!(
+            "the file has more than {} MiB",
+            MAX_PLAN_BYTES / 1024 / 1024
+        );
         let fix = "split it into several plans, and put long texts into files".into();
         return Ok(Err((name, Diagnostic { what, fix, ..whole })));
     }
@@ -134,12 +166,18 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
         Err(error) => {
             let good = error.utf8_error().valid_up_to();
             let before = String::from_utf8_lossy(&error.as_bytes()[..good]).into_owned();
-            let fault = SourceText::new("", before).diagnostic(good, "this is not UTF-8", "save the file as UTF-8 text");
+            let fault = SourceText::new("", before).diagnostic(
+                good,
+                "this is not UTF-8",
+                "save the file as UTF-8 text",
+            );
             return Ok(Err((name, fault)));
         }
     };
     // Some editors write a byte order mark; it is not part of the text.
-    let text = text.strip_prefix('\u{feff}').map_or_else(|| text.clone(), str::to_owned);
+    let text = text
+        .strip_prefix('\u{feff}')
+        .map_or_else(|| text.clone(), str::to_owned);
     let known = path.extension().is_some_and(|it| it == "json");
     let json = known || (path.extension().is_none_or(|it| it != "toml") && looks_like_json(&text));
     Ok(Ok((SourceText::new(name, text), json)))
@@ -164,28 +202,57 @@ struct ParsedTask {
 
 /// Parses a plan, or returns all mistakes in the order of the file.
 fn parse_source(source: &SourceText, json: bool) -> Result<Plan, Vec<Diagnostic>> {
-    let tree = if json { spanned_value::parse_json(source) } else { spanned_value::parse_toml(source) }.map_err(|it| vec![it])?;
+    let tree = if json {
+        spanned_value::parse_json(source)
+    } else {
+        spanned_value::parse_toml(source)
+    }
+    .map_err(|it| vec![it])?;
     let mut reader = FieldReader::new(source);
     let (PlanHeader { title, commits }, nodes) = read_header(&mut reader, tree, json);
-    let read: Vec<ParsedTask> = nodes.into_iter().filter_map(|it| read_task(&mut reader, it)).collect();
-    let names: Vec<String> =
-        (1..).zip(&read).map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0)).collect();
+    let read: Vec<ParsedTask> = nodes
+        .into_iter()
+        .filter_map(|it| read_task(&mut reader, it))
+        .collect();
+    let names: Vec<String> = (1..)
+        .zip(&read)
+        .map(|(nth, it)| it.id.clone().map_or_else(|| nth.to_string(), |it| it.0))
+        .collect();
     let after = resolve_blockers(&mut reader, &read, &names);
     if !reader.diagnostics.is_empty() {
         reader.diagnostics.sort_by_key(|it| (it.line, it.column));
         return Err(reader.diagnostics);
     }
-    let stem = || Path::new(&source.name).file_stem().map_or("plan".into(), |it| it.to_string_lossy().into_owned());
-    let warnings = read.iter().filter_map(|it| start_warning(source, it)).collect();
+    let stem = || {
+        Path::new(&source.name)
+            .file_stem()
+            .map_or("plan".into(), |it| it.to_string_lossy().into_owned())
+    };
+    let warnings = read
+        .iter()
+        .filter_map(|it| start_warning(source, it))
+        .collect();
     let tasks = read
         .into_iter()
         .zip(&names)
         .zip(after)
         .filter_map(|((it, name), after)| {
-            Some(PlannedTask { task: PlannedTaskFields { alias: Some(name.clone()), ..it.task? }, after })
+            Some(PlannedTask {
+                task: PlannedTaskFields {
+                    alias: Some(name.clone()),
+                    ..it.task?
+                },
+                after,
+            })
         })
         .collect();
-    Ok(Plan { title: title.unwrap_or_else(stem), commits, tasks, names, warnings })
+    Ok(Plan {
+        title: title.unwrap_or_else(stem),
+        commits,
+        tasks,
+        names,
+        warnings,
+    })
 }
 
 /// The fields of a plan beside its tasks.
@@ -196,25 +263,43 @@ struct PlanHeader {
 }
 
 /// Reads the plan's own fields and returns the nodes of its tasks.
-fn read_header(reader: &mut FieldReader<'_>, tree: SpannedValue, json: bool) -> (PlanHeader, Vec<SpannedValue>) {
+fn read_header(
+    reader: &mut FieldReader<'_>,
+    tree: SpannedValue,
+    json: bool,
+) -> (PlanHeader, Vec<SpannedValue>) {
     let (title, list) = match tree.value {
         PlanValue::List(_) => (PlanHeader::default(), Some(tree)),
         _ => {
             let Some(mut fields) = reader.table("plan", tree, "{ \"task\": [ … ] }") else {
                 return (PlanHeader::default(), vec![]);
             };
-            let title = fields.remove(&["title"]).and_then(|it| reader.subject("title", it.node));
-            let known = [("task", CommitGrouping::Task), ("wave", CommitGrouping::Wave)];
-            let commits = fields.remove(&["commits"]).and_then(|it| reader.choice("commits", it.node, &known));
+            let title = fields
+                .remove(&["title"])
+                .and_then(|it| reader.subject("title", it.node));
+            let known = [
+                ("task", CommitGrouping::Task),
+                ("wave", CommitGrouping::Wave),
+            ];
+            let commits = fields
+                .remove(&["commits"])
+                .and_then(|it| reader.choice("commits", it.node, &known));
             let list = fields.remove(&["task", "tasks"]).map(|it| it.node);
             reader.report_unknown(fields, "plan", &PLAN_FIELDS);
             (PlanHeader { title, commits }, list)
         }
     };
     let nodes = match list {
-        Some(SpannedValue { value: PlanValue::List(nodes), .. }) => nodes,
+        Some(SpannedValue {
+            value: PlanValue::List(nodes),
+            ..
+        }) => nodes,
         Some(other) => {
-            let example = if json { "[{ \"subject\": … }]" } else { "each task under its own [[task]]" };
+            let example = if json {
+                "[{ \"subject\": … }]"
+            } else {
+                "each task under its own [[task]]"
+            };
             let what = format!("`task` must be a list of tasks, not {}", other.kind_name());
             reader.report(other.start, what, format!("write {example}"));
             return (title, vec![]);
@@ -230,7 +315,11 @@ fn read_header(reader: &mut FieldReader<'_>, tree: SpannedValue, json: bool) -> 
         reader.report(0, "the plan has no [[task]]", fix);
     }
     if nodes.len() > MAX_TASKS {
-        reader.report(nodes[MAX_TASKS].start, format!("a plan has at most {MAX_TASKS} tasks"), "split it into several plans");
+        reader.report(
+            nodes[MAX_TASKS].start,
+            format!("a plan has at most {MAX_TASKS} tasks"),
+            "split it into several plans",
+        );
     }
     (title, nodes)
 }
@@ -243,22 +332,39 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
         let at = it.node.start;
         let id = reader.text("id", it.node)?;
         if id.chars().count() > MAX_ID_CHARS || id.contains(['\n', '\r', '\0']) {
-            reader.report(at, "`id` is one line of at most 100 characters", "give the task a short id");
+            reader.report(
+                at,
+                "`id` is one line of at most 100 characters",
+                "give the task a short id",
+            );
             return None;
         }
         Some((id, at))
     });
     let subject = match fields.remove(&["subject", "title"]) {
         Some(it) => reader.subject("subject", it.node),
-        None if fields.has_similar("subject", &TASK_FIELDS) => None, // the mistyped field is reported instead
+        // the mistyped field is reported instead
+        None if fields.has_similar("subject", &TASK_FIELDS) => None,
         None => {
-            let name = id.as_ref().map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
-            reader.report(at, format!("missing field `subject` in {name}"), "describe the work in one line");
+            let name = id
+                .as_ref()
+                .map_or("this task".to_owned(), |it| format!("task {:?}", it.0));
+            reader.report(
+                at,
+                format!("missing field `subject` in {name}"),
+                "describe the work in one line",
+            );
             None
         }
     };
-    let description = fields.remove(&["description"]).map(|it| reader.description(it.node)).unwrap_or_default();
-    let blocked_by = fields.remove(&["blocked_by"]).map(|it| reader.texts("blocked_by", it.node)).unwrap_or_default();
+    let description = fields
+        .remove(&["description"])
+        .map(|it| reader.description(it.node))
+        .unwrap_or_default();
+    let blocked_by = fields
+        .remove(&["blocked_by"])
+        .map(|it| reader.texts("blocked_by", it.node))
+        .unwrap_or_default();
     let work = reader.work(&mut fields);
     reader.report_unknown(fields, "task", &TASK_FIELDS);
     let task = subject.map(|subject| PlannedTaskFields {
@@ -267,7 +373,9 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
         issue_type: work.issue_type.unwrap_or_default(),
         files: work.files.unwrap_or_default(),
         validation: work.validation.unwrap_or_default(),
-        priority: work.priority.unwrap_or_else(regatta_core::task::default_priority),
+        priority: work
+            .priority
+            .unwrap_or_else(regatta_core::task::default_priority),
         expects: work.expects.unwrap_or_default(),
         effort: work.effort,
         provider: work.provider,
@@ -276,18 +384,37 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
         alias: None,
         assign: work.agent,
     });
-    Some(ParsedTask { offset: at, id, blocked_by, task })
+    Some(ParsedTask {
+        offset: at,
+        id,
+        blocked_by,
+        task,
+    })
 }
 
 /// Returns for each task the places of its blockers. Reports duplicate ids, unknown blockers and
 /// cycles.
-fn resolve_blockers(reader: &mut FieldReader<'_>, read: &[ParsedTask], names: &[String]) -> Vec<Vec<usize>> {
+fn resolve_blockers(
+    reader: &mut FieldReader<'_>,
+    read: &[ParsedTask],
+    names: &[String],
+) -> Vec<Vec<usize>> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (place, name) in names.iter().enumerate() {
-        let Some(first) = places.insert(name, place) else { continue };
-        let at = read[place].id.as_ref().or(read[first].id.as_ref()).map_or(read[place].offset, |it| it.1);
+        let Some(first) = places.insert(name, place) else {
+            continue;
+        };
+        let at = read[place]
+            .id
+            .as_ref()
+            .or(read[first].id.as_ref())
+            .map_or(read[place].offset, |it| it.1);
         let line = reader.source.diagnostic(read[first].offset, "", "").line;
-        reader.report(at, format!("two tasks are called {name:?}; the other is at line {line}"), "give each task its own id");
+        reader.report(
+            at,
+            format!("two tasks are called {name:?}; the other is at line {line}"),
+            "give each task its own id",
+        );
     }
     let known: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut after: Vec<Vec<usize>> = vec![vec![]; read.len()];
@@ -297,11 +424,7 @@ fn resolve_blockers(reader: &mut FieldReader<'_>, read: &[ParsedTask], names: &[
             match places.get(blocker.as_str()) {
                 Some(on) if *on == place => {
                     let fix = "remove it from blocked_by";
-                    reader.report(
-                        *at,
-                        format!("task {blocker:?} is blocked by itself"),
-                        fix,
-                    );
+                    reader.report(*at, format!("task {blocker:?} is blocked by itself"), fix);
                 }
                 Some(on) => {
                     where_said.entry((place, *on)).or_insert(*at);
@@ -313,7 +436,10 @@ fn resolve_blockers(reader: &mut FieldReader<'_>, read: &[ParsedTask], names: &[
                         None => "add a task with that id, or remove it".into(),
                     };
                     let shown: String = blocker.chars().take(60).collect();
-                    let what = format!("task {:?} is blocked by {shown:?}, which is not in the plan", names[place]);
+                    let what = format!(
+                        "task {:?} is blocked by {shown:?}, which is not in the plan",
+                        names[place]
+                    );
                     reader.report(*at, what, fix);
                 }
             }
@@ -323,8 +449,15 @@ fn resolve_blockers(reader: &mut FieldReader<'_>, read: &[ParsedTask], names: &[
     }
     if let Err(cycle) = regatta_core::graph::layers(read.len(), &after, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| names[*it].as_str()).collect();
-        let at = cycle.windows(2).find_map(|it| where_said.get(&(it[0], it[1]))).copied().unwrap_or(0);
-        let what = format!("these tasks wait for each other forever: {}", named.join(" → "));
+        let at = cycle
+            .windows(2)
+            .find_map(|it| where_said.get(&(it[0], it[1])))
+            .copied()
+            .unwrap_or(0);
+        let what = format!(
+            "these tasks wait for each other forever: {}",
+            named.join(" → ")
+        );
         reader.report(at, what, "remove one of them from a blocked_by");
     }
     after
@@ -334,8 +467,15 @@ fn resolve_blockers(reader: &mut FieldReader<'_>, read: &[ParsedTask], names: &[
 fn start_warning(source: &SourceText, read: &ParsedTask) -> Option<Diagnostic> {
     let task = read.task.as_ref()?;
     lacks_manifest(task.issue_type, task.expects, &task.files).then(|| {
-        let what = format!("{:?} names no files, so it will not be given to an agent", task.subject);
-        source.diagnostic(read.offset, what, "add files = [\"…\"]; issue_type = \"docs\" or expects = \"report\" needs none")
+        let what = format!(
+            "{:?} names no files, so it will not be given to an agent",
+            task.subject
+        );
+        source.diagnostic(
+            read.offset,
+            what,
+            "add files = [\"…\"]; issue_type = \"docs\" or expects = \"report\" needs none",
+        )
     })
 }
 

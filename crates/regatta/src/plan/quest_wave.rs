@@ -12,8 +12,8 @@ use regatta_core::pattern::PathPattern;
 use crate::output::CommandError;
 
 use super::diagnostic::SourceText;
-use super::fields::{TableFields, FieldReader, WorkFields};
-use super::spanned_value::{self, SpannedValue, PlanValue};
+use super::fields::{FieldReader, TableFields, WorkFields};
+use super::spanned_value::{self, PlanValue, SpannedValue};
 use super::{Plan, load_source, spec};
 
 /// The command that runs when the work of an entry has passed its checks, unless another command is
@@ -74,19 +74,32 @@ impl RatchetTemplate {
 }
 
 /// Reads a wave file. `top` is the root of the repository; paths of specs are relative to it.
-pub(crate) fn read_wave_file(path: &Path, top: &Path, backflow: &RatchetTemplate) -> Result<QuestWave, CommandError> {
+pub(crate) fn read_wave_file(
+    path: &Path,
+    top: &Path,
+    backflow: &RatchetTemplate,
+) -> Result<QuestWave, CommandError> {
     let (source, _) = load_source(path)?;
     parse_source(&source, top, backflow).map_err(|it| source.error_for(&it))
 }
 
-fn parse_source(source: &SourceText, top: &Path, backflow: &RatchetTemplate) -> Result<QuestWave, Vec<super::Diagnostic>> {
+fn parse_source(
+    source: &SourceText,
+    top: &Path,
+    backflow: &RatchetTemplate,
+) -> Result<QuestWave, Vec<super::Diagnostic>> {
     let tree = spanned_value::parse_json(source).map_err(|it| vec![it])?;
     let mut reader = FieldReader::new(source);
     let example = "{ \"wave\": [ … ], \"blocked\": [], \"completed\": [] }";
-    let Some(mut fields) = reader.table("wave file", tree, example) else { return Err(reader.diagnostics) };
+    let Some(mut fields) = reader.table("wave file", tree, example) else {
+        return Err(reader.diagnostics);
+    };
     let mut list = |reader: &mut FieldReader<'_>, name: &str| -> Vec<SpannedValue> {
         match fields.remove(&[name]).map(|it| it.node) {
-            Some(SpannedValue { value: PlanValue::List(items), .. }) => items,
+            Some(SpannedValue {
+                value: PlanValue::List(items),
+                ..
+            }) => items,
             Some(other) => {
                 let what = format!("`{name}` must be a list, not {}", other.kind_name());
                 reader.report(other.start, what, format!("write \"{name}\": []"));
@@ -95,15 +108,31 @@ fn parse_source(source: &SourceText, top: &Path, backflow: &RatchetTemplate) -> 
             None => vec![],
         }
     };
-    let (wave, blocked, completed) =
-        (list(&mut reader, "wave"), list(&mut reader, "blocked"), list(&mut reader, "completed"));
-    let mut found: Vec<WaveEntry> = wave.into_iter().filter_map(|it| read_entry(&mut reader, it)).collect();
-    let later: Vec<WaveEntry> = blocked.into_iter().filter_map(|it| read_entry(&mut reader, it)).collect();
-    let done: Vec<WaveEntry> = completed.into_iter().filter_map(|it| read_entry(&mut reader, it)).collect();
+    let (wave, blocked, completed) = (
+        list(&mut reader, "wave"),
+        list(&mut reader, "blocked"),
+        list(&mut reader, "completed"),
+    );
+    let mut found: Vec<WaveEntry> = wave
+        .into_iter()
+        .filter_map(|it| read_entry(&mut reader, it))
+        .collect();
+    let later: Vec<WaveEntry> = blocked
+        .into_iter()
+        .filter_map(|it| read_entry(&mut reader, it))
+        .collect();
+    let done: Vec<WaveEntry> = completed
+        .into_iter()
+        .filter_map(|it| read_entry(&mut reader, it))
+        .collect();
     let mut seen = std::collections::BTreeSet::new();
     for it in found.iter().chain(&later).chain(&done) {
         if !seen.insert(it.id.as_str()) {
-            reader.report(it.offset, format!("{:?} appears twice", it.id), "keep one of the two entries");
+            reader.report(
+                it.offset,
+                format!("{:?} appears twice", it.id),
+                "keep one of the two entries",
+            );
         }
     }
     // A lower priority value comes first. Entries of equal priority keep the order of the file.
@@ -126,18 +155,34 @@ fn parse_source(source: &SourceText, top: &Path, backflow: &RatchetTemplate) -> 
     let tasks: Vec<PlannedTask> = found
         .into_iter()
         .zip(after)
-        .map(|(it, after)| PlannedTask { task: task_of_entry(it, top, backflow, &mut notes), after })
+        .map(|(it, after)| PlannedTask {
+            task: task_of_entry(it, top, backflow, &mut notes),
+            after,
+        })
         .collect();
     let title = match tasks.len() {
         1 => names[0].clone(),
-        _ => format!("wave of {}", backflow.quest.clone().unwrap_or_else(|| quest_of(&names))),
+        _ => format!(
+            "wave of {}",
+            backflow.quest.clone().unwrap_or_else(|| quest_of(&names))
+        ),
     };
     let later = later
         .into_iter()
-        .map(|it| LaterEntry { id: it.id, title: it.title, blocked_by: it.blocked_by.into_iter().map(|it| it.0).collect() })
+        .map(|it| LaterEntry {
+            id: it.id,
+            title: it.title,
+            blocked_by: it.blocked_by.into_iter().map(|it| it.0).collect(),
+        })
         .collect();
     Ok(QuestWave {
-        plan: Plan { title, commits: None, tasks, names, warnings: vec![] },
+        plan: Plan {
+            title,
+            commits: None,
+            tasks,
+            names,
+            warnings: vec![],
+        },
         later_entries: later,
         completed: done.len(),
         remarks: notes,
@@ -146,7 +191,10 @@ fn parse_source(source: &SourceText, top: &Path, backflow: &RatchetTemplate) -> 
 
 /// Returns the quest, or the quests, that the ids belong to.
 fn quest_of(ids: &[String]) -> String {
-    let mut quests: Vec<&str> = ids.iter().map(|it| it.rsplit_once('.').map_or(it.as_str(), |it| it.0)).collect();
+    let mut quests: Vec<&str> = ids
+        .iter()
+        .map(|it| it.rsplit_once('.').map_or(it.as_str(), |it| it.0))
+        .collect();
     quests.sort_unstable();
     quests.dedup();
     quests.join(" ")
@@ -157,49 +205,88 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
     let example = "{ \"id\": \"ol-527.1\", \"title\": \"…\" }";
     let mut fields: TableFields = reader.table("entry", node, example)?;
     let at = fields.offset;
-    let need = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields.remove(&[name]) {
+    let need = |reader: &mut FieldReader<'_>, fields: &mut TableFields, name: &str| match fields
+        .remove(&[name])
+    {
         Some(it) => reader.subject(name, it.node),
         None => {
-            reader.report(at, format!("missing field `{name}`"), format!("write {example}"));
+            reader.report(
+                at,
+                format!("missing field `{name}`"),
+                format!("write {example}"),
+            );
             None
         }
     };
-    let (id, title) = (need(reader, &mut fields, "id"), need(reader, &mut fields, "title"));
+    let (id, title) = (
+        need(reader, &mut fields, "id"),
+        need(reader, &mut fields, "title"),
+    );
     let spec_path = fields.remove(&["spec_path"]).and_then(|it| {
         let at = it.node.start;
         let path = reader.text("spec_path", it.node)?;
         match PathPattern::new(&path) {
             Ok(_) => Some(path),
             Err(error) => {
-                reader.report(at, error.to_string(), "write the path relative to the root of the repository");
+                reader.report(
+                    at,
+                    error.to_string(),
+                    "write the path relative to the root of the repository",
+                );
                 None
             }
         }
     });
     let priority = fields.remove(&["priority"]);
     let order = match priority.map(|it| it.node) {
-        Some(SpannedValue { value: PlanValue::Integer(it @ 0..), .. }) => it,
+        Some(SpannedValue {
+            value: PlanValue::Integer(it @ 0..),
+            ..
+        }) => it,
         Some(other) => {
-            let what = format!("`priority` must be a whole number, not {}", other.kind_name());
+            let what = format!(
+                "`priority` must be a whole number, not {}",
+                other.kind_name()
+            );
             reader.report(other.start, what, "write 0 for the highest priority");
             0
         }
         None => i64::from(regatta_core::task::default_priority()),
     };
-    let blocked_by = fields.remove(&["blocked_by"]).map(|it| reader.texts("blocked_by", it.node)).unwrap_or_default();
+    let blocked_by = fields
+        .remove(&["blocked_by"])
+        .map(|it| reader.texts("blocked_by", it.node))
+        .unwrap_or_default();
     let work = reader.work(&mut fields);
     let (id, title) = (id?, title?);
     if id.chars().count() + title.chars().count() > 290 {
-        reader.report(at, "its id and title together have more than 290 characters", "shorten the title");
+        reader.report(
+            at,
+            "its id and title together have more than 290 characters",
+            "shorten the title",
+        );
     }
-    Some(WaveEntry { id, offset: at, title, spec_path, order, blocked_by, work })
+    Some(WaveEntry {
+        id,
+        offset: at,
+        title,
+        spec_path,
+        order,
+        blocked_by,
+        work,
+    })
 }
 
 /// Returns for each entry of the wave the places of its blockers.
 ///
 /// A completed blocker is ignored. A blocker that is itself blocked is a mistake, because it gets
 /// no task in this wave.
-fn resolve_blockers(reader: &mut FieldReader<'_>, found: &[WaveEntry], later: &[WaveEntry], done: &[WaveEntry]) -> Vec<Vec<usize>> {
+fn resolve_blockers(
+    reader: &mut FieldReader<'_>,
+    found: &[WaveEntry],
+    later: &[WaveEntry],
+    done: &[WaveEntry],
+) -> Vec<Vec<usize>> {
     let place = |list: &[WaveEntry], id: &str| list.iter().position(|it| it.id == id);
     let mut after: Vec<Vec<usize>> = Vec::new();
     for it in found {
@@ -207,17 +294,31 @@ fn resolve_blockers(reader: &mut FieldReader<'_>, found: &[WaveEntry], later: &[
         for (blocker, at) in &it.blocked_by {
             match place(found, blocker) {
                 Some(_) if *blocker == it.id => {
-                    reader.report(*at, format!("{blocker:?} is blocked by itself"), "remove it from blocked_by");
+                    reader.report(
+                        *at,
+                        format!("{blocker:?} is blocked by itself"),
+                        "remove it from blocked_by",
+                    );
                 }
                 Some(other) => on.push(other),
                 None if place(done, blocker).is_some() => {}
                 None if place(later, blocker).is_some() => {
-                    let what = format!("{:?} is blocked by {blocker:?}, which is itself blocked", it.id);
+                    let what = format!(
+                        "{:?} is blocked by {blocker:?}, which is itself blocked",
+                        it.id
+                    );
                     reader.report(*at, what, "move it to `blocked`");
                 }
                 None => {
-                    let what = format!("{:?} is blocked by {blocker:?}, which is not in the file", it.id);
-                    reader.report(*at, what, "add it to `wave`, `blocked` or `completed`, or remove it from blocked_by");
+                    let what = format!(
+                        "{:?} is blocked by {blocker:?}, which is not in the file",
+                        it.id
+                    );
+                    reader.report(
+                        *at,
+                        what,
+                        "add it to `wave`, `blocked` or `completed`, or remove it from blocked_by",
+                    );
                 }
             }
         }
@@ -229,28 +330,48 @@ fn resolve_blockers(reader: &mut FieldReader<'_>, found: &[WaveEntry], later: &[
         .iter()
         .map(|it| {
             let on = it.blocked_by.iter().filter(|on| on.0 != it.id);
-            on.filter_map(|on| all.iter().position(|it| it.id == on.0)).collect()
+            on.filter_map(|on| all.iter().position(|it| it.id == on.0))
+                .collect()
         })
         .collect();
     if let Err(cycle) = regatta_core::graph::layers(all.len(), &edges, |_, _| false) {
         let named: Vec<&str> = cycle.iter().map(|it| all[*it].id.as_str()).collect();
-        let what = format!("these entries wait for each other forever: {}", named.join(" → "));
-        reader.report(all[cycle[0]].offset, what, "remove one of them from a blocked_by");
+        let what = format!(
+            "these entries wait for each other forever: {}",
+            named.join(" → ")
+        );
+        reader.report(
+            all[cycle[0]].offset,
+            what,
+            "remove one of them from a blocked_by",
+        );
     }
     after
 }
 
 /// Returns the task of an entry. The entry's own fields take precedence over those of its spec.
-fn task_of_entry(it: WaveEntry, top: &Path, backflow: &RatchetTemplate, notes: &mut Vec<String>) -> PlannedTaskFields {
+fn task_of_entry(
+    it: WaveEntry,
+    top: &Path,
+    backflow: &RatchetTemplate,
+    notes: &mut Vec<String>,
+) -> PlannedTaskFields {
     let mut description = format!("Bead {}\n", it.id);
     let mut spec = spec::TaskSpec::default();
     if let Some(path) = &it.spec_path {
         description += &format!("Spec: {path}\n");
         match std::fs::read_to_string(top.join(path)) {
             Ok(text) => spec = spec::parse_spec(&text),
-            Err(error) => notes.push(format!("{}: could not read its spec {path}: {error}", it.id)),
+            Err(error) => notes.push(format!(
+                "{}: could not read its spec {path}: {error}",
+                it.id
+            )),
         }
-        notes.extend(spec.problems.iter().map(|what| format!("{}: ignored part of its spec {path}: {what}", it.id)));
+        notes.extend(
+            spec.problems
+                .iter()
+                .map(|what| format!("{}: ignored part of its spec {path}: {what}", it.id)),
+        );
     }
     description += &format!("Priority: {}\n", it.order);
     if let Some(path) = &it.spec_path {
@@ -262,7 +383,10 @@ fn task_of_entry(it: WaveEntry, top: &Path, backflow: &RatchetTemplate, notes: &
         description,
         issue_type: work.issue_type.or(spec.issue_type).unwrap_or_default(),
         files: work.files.filter(|it| !it.is_empty()).unwrap_or(spec.files),
-        validation: work.validation.filter(|it| !it.is_empty()).unwrap_or(spec.validation),
+        validation: work
+            .validation
+            .filter(|it| !it.is_empty())
+            .unwrap_or(spec.validation),
         priority: u8::try_from(it.order.min(9)).unwrap_or(9),
         expects: work.expects.unwrap_or_default(),
         effort: work.effort,
@@ -288,7 +412,10 @@ mod tests {
         "completed": [{"id": "ol-527.0", "title": "Project setup"}]}"#;
 
     fn ratchet_template(command: &str, quest: Option<&str>) -> RatchetTemplate {
-        RatchetTemplate { command: command.split(' ').map(str::to_owned).collect(), quest: quest.map(str::to_owned) }
+        RatchetTemplate {
+            command: command.split(' ').map(str::to_owned).collect(),
+            quest: quest.map(str::to_owned),
+        }
     }
 
     fn parse(text: &str, top: &Path) -> Result<QuestWave, Vec<String>> {
@@ -309,24 +436,59 @@ mod tests {
         let wave = parse(WAVE_FILE, top.path()).unwrap();
         let tasks: Vec<&PlannedTaskFields> = wave.plan.tasks.iter().map(|it| &it.task).collect();
         let subjects: Vec<&str> = tasks.iter().map(|it| it.subject.as_str()).collect();
-        assert_eq!(subjects, ["[ol-527.1] Add auth middleware", "[ol-527.2] Fix rate limiting"]);
-        assert!(tasks[0].description.contains("Spec: specs/1.md\n"), "{}", tasks[0].description);
+        assert_eq!(
+            subjects,
+            [
+                "[ol-527.1] Add auth middleware",
+                "[ol-527.2] Fix rate limiting"
+            ]
+        );
+        assert!(
+            tasks[0].description.contains("Spec: specs/1.md\n"),
+            "{}",
+            tasks[0].description
+        );
         // The entry's own fields win; the spec fills in the rest.
         assert_eq!(tasks[0].issue_type, regatta_core::task::IssueType::Bug);
         assert_eq!(tasks[0].files[0].as_str(), "src/auth.rs");
         assert_eq!(tasks[0].validation.tests, ["make test"]);
-        assert_eq!(tasks[0].ratchet.as_ref().unwrap().join(" "), "ol hero ratchet ol-527.1 --quest ol-527");
+        assert_eq!(
+            tasks[0].ratchet.as_ref().unwrap().join(" "),
+            "ol hero ratchet ol-527.1 --quest ol-527"
+        );
         assert_eq!((tasks[1].files.len(), tasks[1].priority), (0, 2));
-        assert!(wave.remarks[0].contains("could not read its spec specs/2.md"), "{:?}", wave.remarks);
-        assert_eq!((wave.later_entries[0].id.as_str(), wave.completed), ("ol-527.3", 1));
+        assert!(
+            wave.remarks[0].contains("could not read its spec specs/2.md"),
+            "{:?}",
+            wave.remarks
+        );
+        assert_eq!(
+            (wave.later_entries[0].id.as_str(), wave.completed),
+            ("ol-527.3", 1)
+        );
         assert_eq!(wave.plan.title, "wave of ol-527");
     }
 
     #[test]
     fn ratchet_command_gets_the_id_at_the_placeholder_or_at_its_end() {
-        assert_eq!(ratchet_template("ol x", None).command_for("q-1.2").join(" "), "ol x q-1.2 --quest q-1");
-        assert_eq!(ratchet_template("sh r.sh {quest} {id}", Some("Q")).command_for("q.1").join(" "), "sh r.sh Q q.1");
-        assert_eq!(ratchet_template(DEFAULT_RATCHET, None).command_for("plain").join(" "), "ol hero ratchet plain --quest plain");
+        assert_eq!(
+            ratchet_template("ol x", None)
+                .command_for("q-1.2")
+                .join(" "),
+            "ol x q-1.2 --quest q-1"
+        );
+        assert_eq!(
+            ratchet_template("sh r.sh {quest} {id}", Some("Q"))
+                .command_for("q.1")
+                .join(" "),
+            "sh r.sh Q q.1"
+        );
+        assert_eq!(
+            ratchet_template(DEFAULT_RATCHET, None)
+                .command_for("plain")
+                .join(" "),
+            "ol hero ratchet plain --quest plain"
+        );
     }
 
     #[test]
@@ -335,20 +497,50 @@ mod tests {
         for (text, told) in [
             ("[]", "w.json:1:1: `wave file` must be a table, not a list"),
             ("{", "w.json:1:1: this is not JSON"),
-            ("{}", "w.json:1:1: there is no entry in `wave`; create the next wave"),
-            (r#"{"wave":[],"completed":[{"id":"a","title":"b"}]}"#, "all entries are completed"),
-            (r#"{"wave":{}}"#, "w.json:1:9: `wave` must be a list, not a table"),
-            (r#"{"wave":[{"title":"b"}]}"#, "w.json:1:10: missing field `id`"),
-            (r#"{"wave":[{"id":"a"}]}"#, "w.json:1:10: missing field `title`"),
+            (
+                "{}",
+                "w.json:1:1: there is no entry in `wave`; create the next wave",
+            ),
+            (
+                r#"{"wave":[],"completed":[{"id":"a","title":"b"}]}"#,
+                "all entries are completed",
+            ),
+            (
+                r#"{"wave":{}}"#,
+                "w.json:1:9: `wave` must be a list, not a table",
+            ),
+            (
+                r#"{"wave":[{"title":"b"}]}"#,
+                "w.json:1:10: missing field `id`",
+            ),
+            (
+                r#"{"wave":[{"id":"a"}]}"#,
+                "w.json:1:10: missing field `title`",
+            ),
             (
                 r#"{"wave":[{"id":"a","title":"b","priority":"x"}]}"#,
                 "w.json:1:43: `priority` must be a whole number, not a string",
             ),
-            (r#"{"wave":[{"id":"a","title":"b","spec_path":"/etc/passwd"}]}"#, "absolute"),
-            (r#"{"wave":[{"id":"a","title":"b","files":["../x"]}]}"#, ".. segment"),
-            (r#"{"wave":[{"id":"a","title":"b","issue_type":"epic"}]}"#, "\"epic\" is not a valid issue_type"),
-            (r#"{"wave":[{"id":"a","title":"b"},{"id":"a","title":"c"}]}"#, "w.json:1:33: \"a\" appears twice"),
-            (r#"{"wave":[{"id":"a","title":"b","blocked_by":["z"]}]}"#, "which is not in the file"),
+            (
+                r#"{"wave":[{"id":"a","title":"b","spec_path":"/etc/passwd"}]}"#,
+                "absolute",
+            ),
+            (
+                r#"{"wave":[{"id":"a","title":"b","files":["../x"]}]}"#,
+                ".. segment",
+            ),
+            (
+                r#"{"wave":[{"id":"a","title":"b","issue_type":"epic"}]}"#,
+                "\"epic\" is not a valid issue_type",
+            ),
+            (
+                r#"{"wave":[{"id":"a","title":"b"},{"id":"a","title":"c"}]}"#,
+                "w.json:1:33: \"a\" appears twice",
+            ),
+            (
+                r#"{"wave":[{"id":"a","title":"b","blocked_by":["z"]}]}"#,
+                "which is not in the file",
+            ),
             (
                 r#"{"wave":[{"id":"a","title":"b","blocked_by":["c"]}],"blocked":[{"id":"c","title":"d"}]}"#,
                 "which is itself blocked; move it to `blocked`",
@@ -359,7 +551,10 @@ mod tests {
             ),
         ] {
             let found = parse(text, top).expect_err(text);
-            assert!(found.iter().any(|it| it.contains(told)), "{text}: {told} in {found:?}");
+            assert!(
+                found.iter().any(|it| it.contains(told)),
+                "{text}: {told} in {found:?}"
+            );
         }
     }
 }

@@ -71,7 +71,11 @@ impl SpannedValue {
             PlanValue::Float(it) => Json::from(*it),
             PlanValue::Text(it) => Json::String(it.clone()),
             PlanValue::List(it) => it.iter().map(SpannedValue::to_json).collect(),
-            PlanValue::Table(it) => Json::Object(it.iter().map(|it| (it.key.clone(), it.node.to_json())).collect()),
+            PlanValue::Table(it) => Json::Object(
+                it.iter()
+                    .map(|it| (it.key.clone(), it.node.to_json()))
+                    .collect(),
+            ),
         }
     }
 }
@@ -83,10 +87,18 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
     fn table(it: &DeTable<'_>, span: std::ops::Range<usize>) -> SpannedValue {
         let mut entries: Vec<TableEntry> = it
             .iter()
-            .map(|(key, value)| TableEntry { key: key.get_ref().to_string(), start: key.span().start, node: value_of(value) })
+            .map(|(key, value)| TableEntry {
+                key: key.get_ref().to_string(),
+                start: key.span().start,
+                node: value_of(value),
+            })
             .collect();
         entries.sort_by_key(|it| it.start);
-        SpannedValue { start: span.start, end: span.end, value: PlanValue::Table(entries) }
+        SpannedValue {
+            start: span.start,
+            end: span.end,
+            value: PlanValue::Table(entries),
+        }
     }
     fn value_of(it: &Spanned<DeValue<'_>>) -> SpannedValue {
         let span = it.span();
@@ -102,14 +114,22 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
             DeValue::Array(it) => PlanValue::List(it.iter().map(value_of).collect()),
             DeValue::Table(it) => return table(it, span),
         };
-        SpannedValue { start: span.start, end: span.end, value }
+        SpannedValue {
+            start: span.start,
+            end: span.end,
+            value,
+        }
     }
     match DeTable::parse(&source.text) {
         Ok(it) => Ok(table(it.get_ref(), 0..source.text.len())),
         Err(error) => {
             let at = error.span().map_or(0, |it| it.start);
             let what = error.message().lines().collect::<Vec<_>>().join(", ");
-            Err(source.diagnostic(at, format!("this is not TOML: {what}"), "write name = \"value\", as in subject = \"…\""))
+            Err(source.diagnostic(
+                at,
+                format!("this is not TOML: {what}"),
+                "write name = \"value\", as in subject = \"…\"",
+            ))
         }
     }
 }
@@ -126,7 +146,11 @@ pub(crate) fn parse_json(source: &SourceText) -> Result<SpannedValue, Diagnostic
             fix: "look for a missing comma, quote or bracket just before it".into(),
         });
     }
-    let mut walk = JsonWalker { source, offset: 0, duplicate_key: None };
+    let mut walk = JsonWalker {
+        source,
+        offset: 0,
+        duplicate_key: None,
+    };
     let node = walk.value();
     walk.duplicate_key.map_or(Ok(node), Err)
 }
@@ -145,7 +169,11 @@ impl JsonWalker<'_> {
     }
 
     fn skip_whitespace(&mut self) {
-        self.offset += self.remaining().len() - self.remaining().trim_start_matches([' ', '\t', '\r', '\n']).len();
+        self.offset += self.remaining().len()
+            - self
+                .remaining()
+                .trim_start_matches([' ', '\t', '\r', '\n'])
+                .len();
     }
 
     /// Skips a character if it comes next, and returns whether it did.
@@ -165,7 +193,11 @@ impl JsonWalker<'_> {
             Some(b'"') => PlanValue::Text(self.text()),
             _ => self.scalar(),
         };
-        SpannedValue { start: at, end: self.offset, value }
+        SpannedValue {
+            start: at,
+            end: self.offset,
+            value,
+        }
     }
 
     fn table(&mut self) -> PlanValue {
@@ -175,12 +207,20 @@ impl JsonWalker<'_> {
             let at = self.offset;
             let key = self.text();
             if entries.iter().any(|it| it.key == key) && self.duplicate_key.is_none() {
-                self.duplicate_key = Some(self.source.diagnostic(at, format!("duplicate key `{key}`"), "keep one of the two"));
+                self.duplicate_key = Some(self.source.diagnostic(
+                    at,
+                    format!("duplicate key `{key}`"),
+                    "keep one of the two",
+                ));
             }
             let _colon = self.skip_if(':');
             let node = self.value();
             let _comma = self.skip_if(',');
-            entries.push(TableEntry { key, start: at, node });
+            entries.push(TableEntry {
+                key,
+                start: at,
+                node,
+            });
         }
         PlanValue::Table(entries)
     }
@@ -208,8 +248,11 @@ impl JsonWalker<'_> {
     }
 
     fn scalar(&mut self) -> PlanValue {
-        let word: String =
-            self.remaining().chars().take_while(|it| it.is_ascii_alphanumeric() || "+-.".contains(*it)).collect();
+        let word: String = self
+            .remaining()
+            .chars()
+            .take_while(|it| it.is_ascii_alphanumeric() || "+-.".contains(*it))
+            .collect();
         self.offset += word.len().max(1);
         match word.as_str() {
             "null" => PlanValue::Null,
@@ -231,12 +274,29 @@ mod tests {
     fn json_and_toml_give_the_same_tree_with_places() {
         let json_text = "{\n \"a\": [1, -2.5, \"x\\\"ü\", true, null],\n \"b\": {\"c\": {}}}";
         let tree = parse_json(&SourceText::new("p.json", json_text)).unwrap();
-        assert_eq!(tree.to_json(), serde_json::from_str::<serde_json::Value>(json_text).unwrap());
-        let PlanValue::Table(entries) = &tree.value else { panic!("{tree:?}") };
-        assert_eq!((&json_text[entries[1].start..entries[1].start + 3], entries[1].key.as_str()), ("\"b\"", "b"));
+        assert_eq!(
+            tree.to_json(),
+            serde_json::from_str::<serde_json::Value>(json_text).unwrap()
+        );
+        let PlanValue::Table(entries) = &tree.value else {
+            panic!("{tree:?}")
+        };
+        assert_eq!(
+            (
+                &json_text[entries[1].start..entries[1].start + 3],
+                entries[1].key.as_str()
+            ),
+            ("\"b\"", "b")
+        );
         let toml_text = "a = [1, -2.5, 'x']\n[b]\nc = {}\n[[d]]\ne = 0x10\n";
         let tree = parse_toml(&SourceText::new("p.toml", toml_text)).unwrap();
-        assert_eq!(tree.to_json(), serde_json::json!({ "a": [1, -2.5, "x"], "b": { "c": {} }, "d": [{ "e": 16 }] }));
-        assert!(parse_json(&SourceText::new("p.json", "{\"a\":1,\"a\":2}")).is_err_and(|it| it.column == 8));
+        assert_eq!(
+            tree.to_json(),
+            serde_json::json!({ "a": [1, -2.5, "x"], "b": { "c": {} }, "d": [{ "e": 16 }] })
+        );
+        assert!(
+            parse_json(&SourceText::new("p.json", "{\"a\":1,\"a\":2}"))
+                .is_err_and(|it| it.column == 8)
+        );
     }
 }

@@ -76,8 +76,11 @@ pub(crate) fn parse_spec(text: &str) -> TaskSpec {
             about = section_of_heading(heading.trim_start_matches('#'));
         } else if let Some(item) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
             spec.read_bullet(about, item);
-        } else if let Some(("type" | "issue type" | "issue_type", word)) =
-            line.replace("**", "").to_lowercase().split_once(':').map(|(key, word)| (key.trim(), word))
+        } else if let Some(("type" | "issue type" | "issue_type", word)) = line
+            .replace("**", "")
+            .to_lowercase()
+            .split_once(':')
+            .map(|(key, word)| (key.trim(), word))
         {
             spec.add_value(SpecSection::Type, word);
         }
@@ -102,7 +105,9 @@ fn section_of_key(key: &str) -> SpecSection {
 /// Maps a heading of the prose to its subject.
 fn section_of_heading(heading: &str) -> SpecSection {
     match section_of_key(heading.trim().trim_end_matches(':')) {
-        SpecSection::Nothing if heading.trim().eq_ignore_ascii_case("validation") => SpecSection::Checks,
+        SpecSection::Nothing if heading.trim().eq_ignore_ascii_case("validation") => {
+            SpecSection::Checks
+        }
         SpecSection::Type => SpecSection::Nothing, // a section about types is prose
         other => other,
     }
@@ -121,7 +126,9 @@ impl TaskSpec {
     fn read_bullet(&mut self, about: SpecSection, item: &str) {
         match about {
             SpecSection::Checks => match item.split_once(':') {
-                Some((key, value)) if section_of_key(&key.replace('`', "")) != SpecSection::Nothing => {
+                Some((key, value))
+                    if section_of_key(&key.replace('`', "")) != SpecSection::Nothing =>
+                {
                     self.add_value(section_of_key(&key.replace('`', "")), value);
                 }
                 // A sentence about how to check is not a command; only text in backticks is.
@@ -130,7 +137,13 @@ impl TaskSpec {
             },
             // Such as: src/auth.rs: the new middleware
             SpecSection::Files if !item.contains('`') => {
-                self.add_value(about, item.split([' ', '\t']).next().unwrap_or_default().trim_end_matches([':', ',']));
+                self.add_value(
+                    about,
+                    item.split([' ', '\t'])
+                        .next()
+                        .unwrap_or_default()
+                        .trim_end_matches([':', ',']),
+                );
             }
             SpecSection::Tests if !item.contains('`') => {}
             _ => self.add_value(about, item),
@@ -142,7 +155,9 @@ impl TaskSpec {
         let paths = matches!(about, SpecSection::Files | SpecSection::FilesExist);
         match value.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
             Some(list) => list.split(',').for_each(|it| self.add_value(about, it)),
-            None if paths && !value.contains('{') => value.split(',').for_each(|it| self.add_value(about, it)),
+            None if paths && !value.contains('{') => {
+                value.split(',').for_each(|it| self.add_value(about, it))
+            }
             None => self.add_value(about, value),
         }
     }
@@ -156,7 +171,9 @@ impl TaskSpec {
             SpecSection::Nothing | SpecSection::Checks => {}
             SpecSection::Type => match ISSUE_TYPES.iter().find(|it| it.0 == value.to_lowercase()) {
                 Some(it) => self.issue_type = Some(it.1),
-                None => self.problems.push(format!("{value:?} is not a valid issue type")),
+                None => self
+                    .problems
+                    .push(format!("{value:?} is not a valid issue type")),
             },
             SpecSection::Files => match PathPattern::expand(value) {
                 Ok(it) => self.files.extend(it),
@@ -183,9 +200,13 @@ mod tests {
     #[test]
     fn front_matter_sets_type_files_and_checks() {
         let spec = parse_spec(
-            "---\nissue_type: feature\nfiles: [src/a.rs, 'src/b.rs']\nvalidation:\n  tests: cargo test a\n  files_exist:\n    - src/a.rs\n---\n# A\nfiles: prose\n",
+            "---\nissue_type: feature\nfiles: [src/a.rs, 'src/b.rs']\nvalidation:\n  tests: cargo \
+            test a\n  files_exist:\n    - src/a.rs\n---\n# A\nfiles: prose\n",
         );
-        assert_eq!((spec.issue_type, files(&spec)), (Some(IssueType::Feature), vec!["src/a.rs", "src/b.rs"]));
+        assert_eq!(
+            (spec.issue_type, files(&spec)),
+            (Some(IssueType::Feature), vec!["src/a.rs", "src/b.rs"])
+        );
         assert_eq!(spec.validation.tests, ["cargo test a"]);
         assert_eq!(spec.validation.files_exist, ["src/a.rs"]);
         assert_eq!(spec.problems, [] as [String; 0]);
@@ -194,14 +215,28 @@ mod tests {
     #[test]
     fn plain_sections_set_files_and_checks_but_prose_does_not() {
         let spec = parse_spec(
-            "# Auth\n**Type:** Bug\n\n## Files\n- `src/a.rs`: the middleware\n- tests/a.rs the tests\n- ../../etc/passwd\n\n\
-             ## Validation\n- tests: `make test`\n- files_exist: src/a.rs\n- look at it by hand\n- run `make lint`\n\n## Notes\n- src/c.rs\n",
+            "# Auth\n**Type:** Bug\n\n## Files\n- `src/a.rs`: the middleware\n- tests/a.rs the \
+             tests\n- ../../etc/passwd\n\n\
+             ## Validation\n- tests: `make test`\n- files_exist: src/a.rs\n- look at it by hand\n- \
+             run `make lint`\n\n## Notes\n- src/c.rs\n",
         );
-        assert_eq!((spec.issue_type, files(&spec)), (Some(IssueType::Bug), vec!["src/a.rs", "tests/a.rs"]));
+        assert_eq!(
+            (spec.issue_type, files(&spec)),
+            (Some(IssueType::Bug), vec!["src/a.rs", "tests/a.rs"])
+        );
         assert_eq!(spec.validation.tests, ["make test", "make lint"]);
         assert_eq!(spec.validation.files_exist, ["src/a.rs"]);
-        assert_eq!(spec.problems.len(), 1, "a path outside of the repository is reported: {spec:?}");
-        assert_eq!(parse_spec("## Tests\n```sh\nmake check\n```\n").validation.tests, ["make check"]);
+        assert_eq!(
+            spec.problems.len(),
+            1,
+            "a path outside of the repository is reported: {spec:?}"
+        );
+        assert_eq!(
+            parse_spec("## Tests\n```sh\nmake check\n```\n")
+                .validation
+                .tests,
+            ["make check"]
+        );
         assert_eq!(parse_spec("no spec at all"), TaskSpec::default());
     }
 }

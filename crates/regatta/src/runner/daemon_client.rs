@@ -43,8 +43,16 @@ pub(crate) struct DaemonClient {
 }
 
 impl DaemonClient {
-    pub(crate) fn new(server: &str, token: &str, ca: Option<PathBuf>) -> Result<DaemonClient, CommandError> {
-        Ok(DaemonClient { server: server.trim_end_matches('/').to_owned(), token: token.to_owned(), ca_file: ca })
+    pub(crate) fn new(
+        server: &str,
+        token: &str,
+        ca: Option<PathBuf>,
+    ) -> Result<DaemonClient, CommandError> {
+        Ok(DaemonClient {
+            server: server.trim_end_matches('/').to_owned(),
+            token: token.to_owned(),
+            ca_file: ca,
+        })
     }
 
     pub(crate) fn server(&self) -> &str {
@@ -53,26 +61,35 @@ impl DaemonClient {
 
     /// Returns the daemon's repository of a project.
     pub(crate) fn repository_remote(&self, project: &str) -> GitRemote {
-        GitRemote { url: format!("{}/git/{project}", self.server), token: self.token.clone(), ca: self.ca_file.clone() }
+        GitRemote {
+            url: format!("{}/git/{project}", self.server),
+            token: self.token.clone(),
+            ca: self.ca_file.clone(),
+        }
     }
 
     pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<T, DaemonCallError> {
         let away = |it: CommandError| DaemonCallError::Unreachable(it.message());
         let client = Client::remote(&self.server, &self.token, CALL_TIMEOUT).map_err(away)?;
-        let body = call.to_json().map_err(|it| DaemonCallError::Unreachable(it.to_string()))?;
+        let body = call
+            .to_json()
+            .map_err(|it| DaemonCallError::Unreachable(it.to_string()))?;
         let path = format!("/api/v1/{}", call.verb().name);
         let (status, body) = client.post_raw(&path, &[], body).map_err(away)?;
         if !(200..300).contains(&status) {
             let problem: Result<Problem, _> = serde_json::from_slice(&body);
             return Err(match problem {
                 // The daemon is stopping or cannot store anything now. That is temporary.
-                Ok(problem) if problem.status >= 500 || problem.status == 429 => DaemonCallError::Unreachable(problem.message),
+                Ok(problem) if problem.status >= 500 || problem.status == 429 => {
+                    DaemonCallError::Unreachable(problem.message)
+                }
                 Ok(problem) => DaemonCallError::Refused(problem),
                 Err(_) => DaemonCallError::Unreachable(format!("the daemon answered {status}")),
             });
         }
-        let answer: VerbAnswer<T> = serde_json::from_slice(&body)
-            .map_err(|it| DaemonCallError::Unreachable(format!("could not read the daemon's answer: {it}")))?;
+        let answer: VerbAnswer<T> = serde_json::from_slice(&body).map_err(|it| {
+            DaemonCallError::Unreachable(format!("could not read the daemon's answer: {it}"))
+        })?;
         Ok(answer.data)
     }
 }

@@ -6,9 +6,9 @@
 //! daemon has received it. After too long a time without contact the runner stops its programs,
 //! because by then the daemon may give their tasks to another runner.
 
-mod session_relay; // supervision of one program
 mod daemon_client; // calls to the daemon
-mod handle_call; // execution of the daemon's requests
+mod handle_call;
+mod session_relay; // supervision of one program // execution of the daemon's requests
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,18 +20,18 @@ use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::RunnerSessionView;
 use regatta_core::ids::{AgentName, AttemptId, RunnerName};
-use regatta_core::runner::{HEARTBEAT_INTERVAL_MS, SELF_FENCE_TIMEOUT_MS, RegisterRunner};
+use regatta_core::runner::{HEARTBEAT_INTERVAL_MS, RegisterRunner, SELF_FENCE_TIMEOUT_MS};
 use regatta_engine::LocalSite;
 use regatta_engine::ports::agents::{Agents, ProcessState, SessionInput};
 use regatta_engine::ports::git::Git;
 use regatta_engine::ports::site::{AttemptSpec, Site, SiteError};
 use regatta_engine::remote_site;
 
-use crate::daemon;
-use crate::output::{CommandError, Output, CommandResult, command_error};
 use crate::composition;
-use session_relay::SupervisionState;
+use crate::daemon;
+use crate::output::{CommandError, CommandResult, Output, command_error};
 use daemon_client::{DaemonCallError, DaemonClient};
+use session_relay::SupervisionState;
 
 /// How long a program may take to end by itself when it is stopped, unless less time is left.
 const STOP_GRACE: Duration = Duration::from_secs(10);
@@ -112,7 +112,9 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
     let (name, server) = (runner.settings.name.clone(), runner.settings.server.clone());
     let signals = ShutdownSignals::install()?;
     runner.register(&signals)?;
-    out.print_note(&format!("the runner {name} works for {server}; Ctrl-C lets running attempts finish first"));
+    out.print_note(&format!(
+        "the runner {name} works for {server}; Ctrl-C lets running attempts finish first"
+    ));
     let beats = runner.clone();
     std::thread::spawn(move || beats.run_beats());
     let calls = runner.clone();
@@ -135,13 +137,20 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
 /// Locks the data directory, so that it has only one runner.
 fn lock_data_dir(place: &daemon::DataDir) -> Result<std::fs::File, CommandError> {
     let path = place.path.join("runner.lock");
-    let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = std::fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path);
     let file = file.map_err(|it| place.io_error(&it))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(command_error(
             "in_use",
-            format!("another runner already uses the data directory {}", place.path.display()),
+            format!(
+                "another runner already uses the data directory {}",
+                place.path.display()
+            ),
             "stop the other runner, or set REGATTA_DATA_DIR to another directory",
         )),
         Err(error) => Err(place.io_error(&error.into())),
@@ -203,7 +212,10 @@ impl RunnerProcess {
                 Err(DaemonCallError::Refused(problem)) => return Err(problem.into()),
                 Err(DaemonCallError::Unreachable(why)) => {
                     if !said {
-                        tracing::warn!("could not reach {}, trying again: {why}", self.settings.server);
+                        tracing::warn!(
+                            "could not reach {}, trying again: {why}",
+                            self.settings.server
+                        );
                         said = true;
                     }
                     if signals.arrives_within(RETRY_DELAY) {
@@ -216,7 +228,8 @@ impl RunnerProcess {
         self.session.store(welcome.session, Ordering::SeqCst);
         for id in self.running_attempts() {
             if !welcome.attempts.contains(&id) {
-                tracing::warn!(attempt = %id, "the attempt no longer belongs to this runner, so its program is stopped");
+                tracing::warn!(attempt = %id, "the attempt no longer belongs to this runner, so \
+                    its program is stopped");
                 self.end_program(id, STOP_GRACE);
             }
         }
@@ -226,15 +239,23 @@ impl RunnerProcess {
     /// Returns the attempts whose programs run on this machine.
     fn running_attempts(&self) -> Vec<AttemptId> {
         let known = composition::recorded_attempts(&self.data_dir);
-        known.into_iter().filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_)))).collect()
+        known
+            .into_iter()
+            .filter(|it| matches!(self.agents.state(*it), Ok(ProcessState::Running(_))))
+            .collect()
     }
 
     /// Returns the attempts with a supervised program, or with running setup commands, checks or
     /// ratchets.
     fn busy_attempts(&self) -> Vec<AttemptId> {
         let attended = lock(&self.supervised);
-        let begun = attended.iter().filter(|(_, wired)| wired.has_begun()).map(|(attempt, _)| *attempt);
-        let mut found: Vec<AttemptId> = begun.chain(self.local_site.attempts_with_commands()).collect();
+        let begun = attended
+            .iter()
+            .filter(|(_, wired)| wired.has_begun())
+            .map(|(attempt, _)| *attempt);
+        let mut found: Vec<AttemptId> = begun
+            .chain(self.local_site.attempts_with_commands())
+            .collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -252,14 +273,21 @@ impl RunnerProcess {
         let mut fenced = false;
         let fence = Duration::from_millis(SELF_FENCE_TIMEOUT_MS);
         loop {
-            let call = Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() });
+            let call = Call::RunnerBeat(input::RunnerSession {
+                runner: self.name(),
+                session: self.session(),
+            });
             if self.daemon.call::<Vec<AttemptId>>(&call).is_ok() {
                 self.record_contact();
                 fenced = false;
             }
             let silent = lock(&self.last_contact).elapsed();
             if silent >= fence && !fenced {
-                tracing::error!("no contact with the daemon for {} s, so the programs on this machine are stopped", silent.as_secs());
+                tracing::error!(
+                    "no contact with the daemon for {} s, so the programs on this machine are \
+                    stopped",
+                    silent.as_secs()
+                );
                 let running = self.busy_attempts();
                 // In parallel, because little time is left.
                 std::thread::scope(|scope| {
@@ -270,7 +298,11 @@ impl RunnerProcess {
                 fenced = true;
             }
             // Try more often without contact, so that the deadline is not missed.
-            let pause = if silent > Duration::from_millis(HEARTBEAT_INTERVAL_MS) { 1_000 } else { HEARTBEAT_INTERVAL_MS };
+            let pause = if silent > Duration::from_millis(HEARTBEAT_INTERVAL_MS) {
+                1_000
+            } else {
+                HEARTBEAT_INTERVAL_MS
+            };
             std::thread::sleep(Duration::from_millis(pause));
         }
     }
@@ -279,8 +311,16 @@ impl RunnerProcess {
     fn run_calls(self: &Arc<Self>) {
         let mut after = 0;
         loop {
-            let ask = input::RunnerCalls { runner: self.name(), session: self.session(), after, wait_ms: 30_000 };
-            match self.daemon.call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(ask)) {
+            let ask = input::RunnerCalls {
+                runner: self.name(),
+                session: self.session(),
+                after,
+                wait_ms: 30_000,
+            };
+            match self
+                .daemon
+                .call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(ask))
+            {
                 Ok(calls) => {
                     self.record_contact();
                     for call in calls {
@@ -290,7 +330,9 @@ impl RunnerProcess {
                 }
                 // The daemon has given this runner up, or another process has registered its name.
                 // Register again, unless this runner is shutting down.
-                Err(DaemonCallError::Refused(problem)) if problem.code == "stale_runner" && !self.is_ending() => {
+                Err(DaemonCallError::Refused(problem))
+                    if problem.code == "stale_runner" && !self.is_ending() =>
+                {
                     match self.register(&ShutdownSignals::none()) {
                         Ok(()) => after = 0,
                         Err(error) => {
@@ -311,12 +353,20 @@ impl RunnerProcess {
     /// Stores the instructions for a program, also before the program is supervised.
     fn set_session_input(&self, attempt: AttemptId, wishes: SessionInput, silence_ms: u64) {
         let mut attended = lock(&self.supervised);
-        attended.entry(attempt).or_insert_with(|| Arc::new(SupervisionState::new())).set_input(wishes, silence_ms);
+        attended
+            .entry(attempt)
+            .or_insert_with(|| Arc::new(SupervisionState::new()))
+            .set_input(wishes, silence_ms);
     }
 
     fn on_call(self: &Arc<Self>, call: remote_site::RunnerCall) {
         // New instructions replace the previous ones, so they are applied here, in their order.
-        if let remote_site::RunnerRequest::UpdateInput { attempt, wishes, silence_ms } = call.ask {
+        if let remote_site::RunnerRequest::UpdateInput {
+            attempt,
+            wishes,
+            silence_ms,
+        } = call.ask
+        {
             self.set_session_input(attempt, wishes, silence_ms);
             self.agents.refresh_input(attempt);
             let it = self.clone();
@@ -343,11 +393,24 @@ impl RunnerProcess {
         loop {
             let (runner, session) = (self.name(), self.session());
             let (gave, error) = (gave.clone(), error.clone());
-            let ask = input::RunnerCallResult { runner, session, call, gave, error, fault };
+            let ask = input::RunnerCallResult {
+                runner,
+                session,
+                call,
+                gave,
+                error,
+                fault,
+            };
             match self.daemon.call::<String>(&Call::RunnerAnswer(ask)) {
                 Ok(_) => return self.record_contact(),
-                Err(DaemonCallError::Refused(problem)) if problem.code == "stale_runner" && session != self.session() => {}
-                Err(DaemonCallError::Refused(problem)) => return tracing::debug!("the daemon no longer wanted an answer: {}", problem.message),
+                Err(DaemonCallError::Refused(problem))
+                    if problem.code == "stale_runner" && session != self.session() => {}
+                Err(DaemonCallError::Refused(problem)) => {
+                    return tracing::debug!(
+                        "the daemon no longer wanted an answer: {}",
+                        problem.message
+                    );
+                }
                 Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
             }
         }
@@ -366,7 +429,10 @@ impl RunnerProcess {
             // attempts.
             let ask = match known {
                 false => Call::RunnerDrain(input::RunnerNameInput { name: self.name() }),
-                true => Call::RunnerBeat(input::RunnerSession { runner: self.name(), session: self.session() }),
+                true => Call::RunnerBeat(input::RunnerSession {
+                    runner: self.name(),
+                    session: self.session(),
+                }),
             };
             let left = match self.daemon.call::<Vec<AttemptId>>(&ask) {
                 Ok(left) => {
@@ -379,10 +445,16 @@ impl RunnerProcess {
                 }
             };
             if left > 0 && !said {
-                out.print_note(&format!("shutting down: {left} running attempts have {} s to finish", self.settings.shutdown_timeout.as_secs()));
+                out.print_note(&format!(
+                    "shutting down: {left} running attempts have {} s to finish",
+                    self.settings.shutdown_timeout.as_secs()
+                ));
                 said = true;
             }
-            if left == 0 || Instant::now() >= deadline || signals.arrives_within(SHUTDOWN_CHECK_INTERVAL) {
+            if left == 0
+                || Instant::now() >= deadline
+                || signals.arrives_within(SHUTDOWN_CHECK_INTERVAL)
+            {
                 break;
             }
         }
@@ -392,23 +464,33 @@ impl RunnerProcess {
         }
         std::thread::scope(|scope| {
             for id in &cut {
-                scope.spawn(move || self.end_program(*id, STOP_GRACE.min(self.settings.shutdown_timeout)));
+                scope.spawn(move || {
+                    self.end_program(*id, STOP_GRACE.min(self.settings.shutdown_timeout))
+                });
             }
         });
         for id in &cut {
             if let Err(error) = self.keep_work(*id) {
-                tracing::error!(attempt = %id, "could not hand over the work of a stopped attempt, so it exists only on this machine: {error}");
+                tracing::error!(attempt = %id, "could not hand over the work of a stopped \
+                    attempt, so it exists only on this machine: {error}");
             }
         }
-        let gone = Call::RunnerLeave(input::RunnerSession { runner: self.name(), session: self.session() });
+        let gone = Call::RunnerLeave(input::RunnerSession {
+            runner: self.name(),
+            session: self.session(),
+        });
         let gone: Result<String, _> = self.daemon.call(&gone);
         match gone {
             Ok(_) if cut.is_empty() => out.print_note("stopped: no work was left unfinished"),
             Ok(_) => out.print_note(&format!(
-                "stopped: {} attempts were stopped before they finished; their work is kept and their tasks are ready again",
+                "stopped: {} attempts were stopped before they finished; their work is kept and \
+                their tasks are ready again",
                 cut.len()
             )),
-            Err(error) => out.print_note(&format!("stopped, but could not notify the daemon, which will notice by itself: {error}")),
+            Err(error) => out.print_note(&format!(
+                "stopped, but could not notify the daemon, \
+                which will notice by itself: {error}"
+            )),
         }
         Ok(())
     }
@@ -421,13 +503,19 @@ impl ShutdownSignals {
     fn install() -> Result<ShutdownSignals, CommandError> {
         use tokio::signal::unix::{SignalKind, signal};
         let (sender, receiver) = std::sync::mpsc::channel();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|it| command_error("io", it.to_string(), "close other programs and try again"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let runtime = runtime.map_err(|it| {
+            command_error("io", it.to_string(), "close other programs and try again")
+        })?;
         let (ready, listens) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             runtime.block_on(async {
-                let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-                else {
+                let (Ok(mut term), Ok(mut int)) = (
+                    signal(SignalKind::terminate()),
+                    signal(SignalKind::interrupt()),
+                ) else {
                     return;
                 };
                 let _waits = ready.send(());
@@ -439,7 +527,13 @@ impl ShutdownSignals {
                 }
             });
         });
-        listens.recv().map_err(|_| command_error("io", "could not install the signal handlers", "see what is wrong: regatta doctor"))?;
+        listens.recv().map_err(|_| {
+            command_error(
+                "io",
+                "could not install the signal handlers",
+                "see what is wrong: regatta doctor",
+            )
+        })?;
         Ok(ShutdownSignals(Some(receiver)))
     }
 

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use regatta_api::Call;
 use regatta_api::input;
+use regatta_core::agent_protocol::{AgentEvent, RequestContent};
 use regatta_core::ids::AttemptId;
 use regatta_core::policy;
-use regatta_core::agent_protocol::{AgentEvent, RequestContent};
-use regatta_engine::ports::agents::{SessionSink, SessionInput};
+use regatta_engine::ports::agents::{SessionInput, SessionSink};
 use regatta_engine::remote_site::SessionEvents;
 
 use super::daemon_client::DaemonCallError;
@@ -37,7 +37,10 @@ impl SupervisionState {
     /// program.
     pub(super) fn new() -> SupervisionState {
         SupervisionState {
-            session_input: Mutex::new(SessionInput { should_hold_prompts: true, ..SessionInput::default() }),
+            session_input: Mutex::new(SessionInput {
+                should_hold_prompts: true,
+                ..SessionInput::default()
+            }),
             silence_ms: AtomicU64::new(15 * 60_000),
             should_continue: AtomicBool::new(true),
             has_begun: AtomicBool::new(false),
@@ -96,14 +99,23 @@ impl<'a> RelaySink<'a> {
         supervision: &'a SupervisionState,
         workspace: std::path::PathBuf,
     ) -> RelaySink<'a> {
-        RelaySink { runner, id, supervision, workspace, pending: Mutex::new((Vec::new(), Instant::now())) }
+        RelaySink {
+            runner,
+            id,
+            supervision,
+            workspace,
+            pending: Mutex::new((Vec::new(), Instant::now())),
+        }
     }
 
     /// Sends the collected reports.
     pub(super) fn flush(&self) {
         let heard = std::mem::take(&mut lock(&self.pending).0);
         if !heard.is_empty() {
-            self.send_report(SessionEvents { events: heard, silent: None });
+            self.send_report(SessionEvents {
+                events: heard,
+                silent: None,
+            });
         }
         lock(&self.pending).1 = Instant::now();
     }
@@ -111,16 +123,24 @@ impl<'a> RelaySink<'a> {
     /// Sends reports until the daemon has received them. If that fails nothing is lost, because the
     /// next supervision reports everything again from the journal.
     fn send_report(&self, words: SessionEvents) {
-        let Ok(words) = serde_json::to_value(&words) else { return self.supervision.release() };
+        let Ok(words) = serde_json::to_value(&words) else {
+            return self.supervision.release();
+        };
         while self.supervision.should_continue() {
             let (runner, session) = (self.runner.name(), self.runner.session());
-            let ask = input::RunnerOutput { runner, session, attempt: self.id, words: words.clone() };
+            let ask = input::RunnerOutput {
+                runner,
+                session,
+                attempt: self.id,
+                words: words.clone(),
+            };
             match self.runner.daemon.call::<bool>(&Call::RunnerSaid(ask)) {
                 Ok(true) => return self.runner.record_contact(),
                 Ok(false) => return self.supervision.release(),
                 Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}
                 Err(DaemonCallError::Refused(problem)) => {
-                    tracing::debug!(attempt = %self.id, "the daemon refused a report of the program: {}", problem.message);
+                    tracing::debug!(attempt = %self.id, "the daemon refused a report of the \
+                        program: {}", problem.message);
                     return self.supervision.release();
                 }
                 Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
@@ -144,12 +164,25 @@ impl SessionSink for RelaySink<'_> {
         if let AgentEvent::RequestMade(ask) = &mut said
             && let RequestContent::Permission { tool, .. } = &mut ask.content
         {
-            tool.paths = tool.paths.iter().map(|it| self.path_in_workspace(it)).collect();
+            tool.paths = tool
+                .paths
+                .iter()
+                .map(|it| self.path_in_workspace(it))
+                .collect();
         }
-        let waits = !said.changes_state() || matches!(said, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
+        let waits = !said.changes_state()
+            || matches!(said, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
         let mut kept = lock(&self.pending);
         // Usage only grows, so only the last report of a session matters.
-        if let (Some((_, AgentEvent::Usage { session: before, .. })), AgentEvent::Usage { session, .. }) = (kept.0.last(), &said)
+        if let (
+            Some((
+                _,
+                AgentEvent::Usage {
+                    session: before, ..
+                },
+            )),
+            AgentEvent::Usage { session, .. },
+        ) = (kept.0.last(), &said)
             && before == session
         {
             kept.0.pop();
@@ -167,7 +200,10 @@ impl SessionSink for RelaySink<'_> {
     fn on_silence(&self, since: Option<Duration>) {
         self.flush();
         let since = since.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX));
-        self.send_report(SessionEvents { events: vec![], silent: Some(since) });
+        self.send_report(SessionEvents {
+            events: vec![],
+            silent: Some(since),
+        });
     }
 
     fn desired_input(&self) -> SessionInput {

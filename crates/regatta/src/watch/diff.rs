@@ -55,7 +55,9 @@ impl DiffViewLine<'_> {
     pub(super) fn contains_row(&self, row: usize) -> bool {
         match self {
             DiffViewLine::Single(at, _) => *at == row,
-            DiffViewLine::Pair(left, right) => [left, right].iter().any(|it| it.is_some_and(|it| it.0 == row)),
+            DiffViewLine::Pair(left, right) => [left, right]
+                .iter()
+                .any(|it| it.is_some_and(|it| it.0 == row)),
             DiffViewLine::Draft(_) => false,
         }
     }
@@ -85,11 +87,17 @@ impl DraftReview {
             text.clone_into(&mut self.overall);
             return;
         };
-        self.comments.retain(|it| (&it.path, it.line) != (&path, line));
+        self.comments
+            .retain(|it| (&it.path, it.line) != (&path, line));
         if !text.is_empty() {
-            self.comments.push(DraftComment { path, line, text: text.to_owned() });
+            self.comments.push(DraftComment {
+                path,
+                line,
+                text: text.to_owned(),
+            });
         }
-        self.comments.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+        self.comments
+            .sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     }
 
     pub(super) fn comment_at(&self, place: Option<&(String, usize)>) -> &str {
@@ -97,7 +105,10 @@ impl DraftReview {
             None => &self.overall,
             Some((path, line)) => {
                 let here = |it: &&DraftComment| (&it.path, it.line) == (path, *line);
-                self.comments.iter().find(here).map_or("", |it| it.text.as_str())
+                self.comments
+                    .iter()
+                    .find(here)
+                    .map_or("", |it| it.text.as_str())
             }
         }
     }
@@ -113,16 +124,33 @@ impl DraftReview {
     /// Returns the text to send: the comment on the whole, then one line per comment.
     pub(super) fn message(&self) -> String {
         let words = Some(self.overall.clone()).filter(|it| !it.is_empty());
-        let comments = self.comments.iter().map(|it| format!("{}:{}: {}", it.path, it.line, it.text));
-        words.into_iter().chain(comments).collect::<Vec<_>>().join("\n")
+        let comments = self
+            .comments
+            .iter()
+            .map(|it| format!("{}:{}: {}", it.path, it.line, it.text));
+        words
+            .into_iter()
+            .chain(comments)
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// Returns the command that sends the same comments.
     pub(super) fn command(&self, task: TaskId) -> String {
-        let words = Some(&self.overall).filter(|it| !it.is_empty()).map(|it| format!(" -m {}", quote(it)));
-        let comment = |it: &DraftComment| format!(" --comment {}", quote(&format!("{}:{}:{}", it.path, it.line, it.text)));
+        let words = Some(&self.overall)
+            .filter(|it| !it.is_empty())
+            .map(|it| format!(" -m {}", quote(it)));
+        let comment = |it: &DraftComment| {
+            format!(
+                " --comment {}",
+                quote(&format!("{}:{}:{}", it.path, it.line, it.text))
+            )
+        };
         let comments: String = self.comments.iter().map(comment).collect();
-        format!("regatta revise {task}{}{comments}", words.unwrap_or_default())
+        format!(
+            "regatta revise {task}{}{comments}",
+            words.unwrap_or_default()
+        )
     }
 }
 
@@ -140,7 +168,10 @@ pub(super) struct DiffPane {
 
 impl DiffPane {
     pub(super) fn from_patch(task: TaskId, patch: &str, how: DiffViewOptions) -> DiffPane {
-        let mut diff = DiffPane { task: Some(task), ..DiffPane::default() };
+        let mut diff = DiffPane {
+            task: Some(task),
+            ..DiffPane::default()
+        };
         let (mut old, mut new, mut inside) = (0, 0, false);
         let total = patch.lines().count();
         for it in patch.lines().take(MAX_PATCH_LINES) {
@@ -152,7 +183,9 @@ impl DiffPane {
                 (old, new, inside) = (from, to, true);
             }
             let (kind, line) = match it.bytes().next() {
-                Some(b'@') if inside && parse_hunk_header(it).is_some() => (DiffRowKind::Hunk, None),
+                Some(b'@') if inside && parse_hunk_header(it).is_some() => {
+                    (DiffRowKind::Hunk, None)
+                }
                 Some(b'+') if inside => (DiffRowKind::Added, Some(new)),
                 Some(b'-') if inside => (DiffRowKind::Removed, Some(old)),
                 Some(b' ') | None if inside => (DiffRowKind::Context, Some(new)),
@@ -165,26 +198,46 @@ impl DiffPane {
                 DiffRowKind::Header | DiffRowKind::Hunk => (old, new),
             };
             let file = diff.files.len().saturating_sub(1);
-            diff.rows.push(DiffRow { kind, text: cut_line(it), file, line });
+            diff.rows.push(DiffRow {
+                kind,
+                text: cut_line(it),
+                file,
+                line,
+            });
         }
         if how.ignores_whitespace {
             diff.join_whitespace_changes();
         }
         if total > MAX_PATCH_LINES {
-            let text = format!("… {} more lines: regatta diff {task}", total - MAX_PATCH_LINES);
-            diff.rows.push(DiffRow { kind: DiffRowKind::Header, text, file: 0, line: None });
+            let text = format!(
+                "… {} more lines: regatta diff {task}",
+                total - MAX_PATCH_LINES
+            );
+            diff.rows.push(DiffRow {
+                kind: DiffRowKind::Header,
+                text,
+                file: 0,
+                line: None,
+            });
         }
         diff
     }
 
     /// Turns pairs of removed and added lines that differ only in white space into unchanged lines.
     fn join_whitespace_changes(&mut self) {
-        let bare = |it: &DiffRow| it.text.chars().skip(1).filter(|it| !it.is_whitespace()).collect::<String>();
+        let bare = |it: &DiffRow| {
+            it.text
+                .chars()
+                .skip(1)
+                .filter(|it| !it.is_whitespace())
+                .collect::<String>()
+        };
         let mut dropped = vec![false; self.rows.len()];
         for (gone, come) in replacement_blocks(&self.rows) {
             let mut from = come.start;
             for one in gone {
-                let same = (from..come.end).find(|at| bare(&self.rows[*at]) == bare(&self.rows[one]));
+                let same =
+                    (from..come.end).find(|at| bare(&self.rows[*at]) == bare(&self.rows[one]));
                 let Some(same) = same else { continue };
                 dropped[one] = true;
                 self.rows[same].kind = DiffRowKind::Context;
@@ -200,7 +253,9 @@ impl DiffPane {
                 Some(at)
             })
             .collect();
-        self.files.iter_mut().for_each(|it| it.1 -= before.get(it.1).copied().unwrap_or(0));
+        self.files
+            .iter_mut()
+            .for_each(|it| it.1 -= before.get(it.1).copied().unwrap_or(0));
         let mut nth = 0;
         self.rows.retain(|_| {
             nth += 1;
@@ -209,7 +264,10 @@ impl DiffPane {
     }
 
     pub(super) fn scroll(&mut self, by: isize) {
-        self.cursor = self.cursor.saturating_add_signed(by).min(self.rows.len().saturating_sub(1));
+        self.cursor = self
+            .cursor
+            .saturating_add_signed(by)
+            .min(self.rows.len().saturating_sub(1));
     }
 
     /// Moves to the next file, or with a negative number to the previous one.
@@ -234,35 +292,67 @@ impl DiffPane {
 
     /// Returns the row below which a comment is shown. For a replaced line that is the new line.
     fn row_of_comment(&self, it: &DraftComment) -> Option<usize> {
-        let here = |row: &DiffRow| row.line == Some(it.line) && self.files.get(row.file).is_some_and(|f| f.0 == it.path);
-        let new = self.rows.iter().position(|row| row.kind != DiffRowKind::Removed && here(row));
+        let here = |row: &DiffRow| {
+            row.line == Some(it.line) && self.files.get(row.file).is_some_and(|f| f.0 == it.path)
+        };
+        let new = self
+            .rows
+            .iter()
+            .position(|row| row.kind != DiffRowKind::Removed && here(row));
         new.or_else(|| self.rows.iter().position(here))
     }
 
     /// Returns the visible lines around the reader's position, with their draft comments.
-    pub(super) fn view<'a>(&'a self, drafts: Option<&'a DraftReview>, split: bool, height: usize) -> Vec<DiffViewLine<'a>> {
+    pub(super) fn view<'a>(
+        &'a self,
+        drafts: Option<&'a DraftReview>,
+        split: bool,
+        height: usize,
+    ) -> Vec<DiffViewLine<'a>> {
         let said: Vec<(usize, &str)> = drafts.map_or_else(Vec::new, |it| {
-            it.comments.iter().filter_map(|it| Some((self.row_of_comment(it)?, it.text.as_str()))).collect()
+            it.comments
+                .iter()
+                .filter_map(|it| Some((self.row_of_comment(it)?, it.text.as_str())))
+                .collect()
         });
         // This range is larger than the window on each side, but small compared with a long diff.
         let from = self.cursor.saturating_sub(2 * height);
         let to = (self.cursor + 3 * height).min(self.rows.len());
         let mut lines = Vec::new();
-        for it in if split { self.split_lines(from, to) } else { self.unified_lines(from, to) } {
+        for it in if split {
+            self.split_lines(from, to)
+        } else {
+            self.unified_lines(from, to)
+        } {
             lines.push(it);
-            lines.extend(said.iter().filter(|one| it.contains_row(one.0)).map(|one| DiffViewLine::Draft(one.1)));
+            lines.extend(
+                said.iter()
+                    .filter(|one| it.contains_row(one.0))
+                    .map(|one| DiffViewLine::Draft(one.1)),
+            );
         }
-        let at = lines.iter().position(|it| it.contains_row(self.cursor)).unwrap_or(0);
-        let first = at.saturating_sub(height / 3).min(lines.len().saturating_sub(height));
+        let at = lines
+            .iter()
+            .position(|it| it.contains_row(self.cursor))
+            .unwrap_or(0);
+        let first = at
+            .saturating_sub(height / 3)
+            .min(lines.len().saturating_sub(height));
         lines.into_iter().skip(first).take(height).collect()
     }
 
     fn unified_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
-        (from..to).filter_map(|at| Some(DiffViewLine::Single(at, self.rows.get(at)?))).collect()
+        (from..to)
+            .filter_map(|at| Some(DiffViewLine::Single(at, self.rows.get(at)?)))
+            .collect()
     }
 
     fn split_lines(&self, from: usize, to: usize) -> Vec<DiffViewLine<'_>> {
-        let side = |at: usize, end: usize| (at < end).then(|| self.rows.get(at).map(|it| (at, it))).flatten();
+        let side = |at: usize, end: usize| {
+            (at < end)
+                .then(|| self.rows.get(at).map(|it| (at, it)))
+                .flatten()
+        };
         let (mut lines, mut at) = (Vec::new(), from);
         while let Some(row) = self.rows.get(at).filter(|_| at < to) {
             if !matches!(row.kind, DiffRowKind::Removed | DiffRowKind::Added) {
@@ -273,7 +363,10 @@ impl DiffPane {
             let middle = at + self.run_length(at, DiffRowKind::Removed);
             let end = middle + self.run_length(middle, DiffRowKind::Added);
             for nth in 0..(middle - at).max(end - middle) {
-                lines.push(DiffViewLine::Pair(side(at + nth, middle), side(middle + nth, end)));
+                lines.push(DiffViewLine::Pair(
+                    side(at + nth, middle),
+                    side(middle + nth, end),
+                ));
             }
             at = end;
         }
@@ -287,7 +380,10 @@ impl DiffPane {
 
 /// Returns how many consecutive rows have the given kind.
 fn run_length(rows: &[DiffRow], from: usize, kind: DiffRowKind) -> usize {
-    rows.iter().skip(from).take_while(|it| it.kind == kind).count()
+    rows.iter()
+        .skip(from)
+        .take_while(|it| it.kind == kind)
+        .count()
 }
 
 /// Returns the ranges of removed lines with the added lines that replace them.
@@ -315,7 +411,8 @@ fn parse_hunk_header(line: &str) -> Option<(usize, usize)> {
 mod tests {
     use super::*;
 
-    const PATCH: &str = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -9,3 +9,4 @@ fn it\n same\n-old\n+new\n+more\n last\n\
+    const PATCH: &str = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -9,3 +9,4 @@ fn it\n \
+        same\n-old\n+new\n+more\n last\n\
         diff --git a/y b/y\n--- a/y\n+++ b/y\n@@ -1,2 +0,0 @@\n---gone\n-  two\n";
 
     fn diff(how: DiffViewOptions) -> DiffPane {
@@ -323,7 +420,8 @@ mod tests {
     }
 
     fn texts(view: &[DiffViewLine<'_>]) -> Vec<String> {
-        let side = |it: &Option<(usize, &DiffRow)>| it.map_or("", |it| it.1.text.as_str()).to_owned();
+        let side =
+            |it: &Option<(usize, &DiffRow)>| it.map_or("", |it| it.1.text.as_str()).to_owned();
         let text = |it: &DiffViewLine<'_>| match it {
             DiffViewLine::Single(_, row) => row.text.clone(),
             DiffViewLine::Pair(left, right) => format!("{}|{}", side(left), side(right)),
@@ -346,12 +444,32 @@ mod tests {
         assert_eq!(it.cursor, 0);
         it.scroll(500);
         assert_eq!(it.cursor, 14);
-        assert_eq!(texts(&it.view(None, false, 3)), ["@@ -1,2 +0,0 @@", "---gone", "-  two"], "the end is in view");
+        assert_eq!(
+            texts(&it.view(None, false, 3)),
+            ["@@ -1,2 +0,0 @@", "---gone", "-  two"],
+            "the end is in view"
+        );
         it.cursor = 6;
-        assert_eq!(texts(&it.view(None, false, 3)), ["-old", "+new", "+more"], "the lines around the reader are in view");
-        assert_eq!(texts(&it.view(None, true, 3)), [" same", "-old|+new", "|+more"], "side by side");
-        let long = DiffPane::from_patch(TaskId(9), &"+x\n".repeat(MAX_PATCH_LINES + 7), DiffViewOptions::default());
-        assert!(long.rows.last().is_some_and(|it| it.text.contains("7 more lines")));
+        assert_eq!(
+            texts(&it.view(None, false, 3)),
+            ["-old", "+new", "+more"],
+            "the lines around the reader are in view"
+        );
+        assert_eq!(
+            texts(&it.view(None, true, 3)),
+            [" same", "-old|+new", "|+more"],
+            "side by side"
+        );
+        let long = DiffPane::from_patch(
+            TaskId(9),
+            &"+x\n".repeat(MAX_PATCH_LINES + 7),
+            DiffViewOptions::default(),
+        );
+        assert!(
+            long.rows
+                .last()
+                .is_some_and(|it| it.text.contains("7 more lines"))
+        );
         assert_eq!(DiffPane::default().view(None, true, 5), []);
     }
 
@@ -361,21 +479,42 @@ mod tests {
         let mut it = diff(DiffViewOptions::default());
         let at = |it: &mut DiffPane, row: usize| {
             it.cursor = row;
-            it.comment_target().map(|(path, line)| format!("{path}:{line}"))
+            it.comment_target()
+                .map(|(path, line)| format!("{path}:{line}"))
         };
-        let places =
-            [(0, "x:10"), (4, "x:9"), (5, "x:10"), (6, "x:10"), (7, "x:11"), (8, "x:12"), (9, "y:1"), (14, "y:2")];
+        let places = [
+            (0, "x:10"),
+            (4, "x:9"),
+            (5, "x:10"),
+            (6, "x:10"),
+            (7, "x:11"),
+            (8, "x:12"),
+            (9, "y:1"),
+            (14, "y:2"),
+        ];
         for (row, wanted) in places {
             assert_eq!(at(&mut it, row).as_deref(), Some(wanted), "row {row}");
         }
-        assert_eq!(DiffPane::from_patch(TaskId(9), "diff --git a/x b/x\nBinary files differ\n", DiffViewOptions::default()).comment_target(), None);
+        assert_eq!(
+            DiffPane::from_patch(
+                TaskId(9),
+                "diff --git a/x b/x\nBinary files differ\n",
+                DiffViewOptions::default()
+            )
+            .comment_target(),
+            None
+        );
 
         let mut drafts = DraftReview::default();
         drafts.set_comment(Some(("y".into(), 2)), "why?");
         drafts.set_comment(Some(("x".into(), 10)), " it's slow ");
         drafts.set_comment(None, "nearly");
         it.cursor = 6;
-        assert_eq!(texts(&it.view(Some(&drafts), false, 3)), ["-old", "+new", "# it's slow"], "the comment is below the new line");
+        assert_eq!(
+            texts(&it.view(Some(&drafts), false, 3)),
+            ["-old", "+new", "# it's slow"],
+            "the comment is below the new line"
+        );
         assert_eq!(drafts.message(), "nearly\nx:10: it's slow\ny:2: why?");
         let cli = r"regatta revise T9 -m nearly --comment 'x:10:it'\''s slow' --comment 'y:2:why?'";
         assert_eq!(drafts.command(TaskId(9)), cli);
@@ -383,17 +522,38 @@ mod tests {
         drafts.set_comment(Some(("y".into(), 2)), " ");
         drafts.set_comment(Some(("x".into(), 10)), "");
         drafts.set_comment(None, "");
-        assert!(drafts.is_empty(), "an empty text deletes a comment: {drafts:?}");
+        assert!(
+            drafts.is_empty(),
+            "an empty text deletes a comment: {drafts:?}"
+        );
     }
 
     #[test]
     fn white_space_changes_can_be_hidden() {
-        let patch = "diff --git a/x b/x\n@@ -1,3 +1,3 @@\n-a\n-b = 1\n-c\n+  a\n+b=1\n+d\ndiff --git a/y b/y\n@@ -1 +1 @@\n-e\n+f\n";
-        let mut it = DiffPane::from_patch(TaskId(9), patch, DiffViewOptions { ignores_whitespace: true, ..DiffViewOptions::default() });
+        let patch = "diff --git a/x b/x\n@@ -1,3 +1,3 @@\n-a\n-b = 1\n-c\n+  a\n+b=1\n+d\ndiff \
+            --git a/y b/y\n@@ -1 +1 @@\n-e\n+f\n";
+        let mut it = DiffPane::from_patch(
+            TaskId(9),
+            patch,
+            DiffViewOptions {
+                ignores_whitespace: true,
+                ..DiffViewOptions::default()
+            },
+        );
         let shown: Vec<&str> = it.rows.iter().map(|it| it.text.as_str()).collect();
-        let wanted = ["diff --git a/x b/x", "@@ -1,3 +1,3 @@", "-c", "   a", " b=1", "+d"];
+        let wanted = [
+            "diff --git a/x b/x",
+            "@@ -1,3 +1,3 @@",
+            "-c",
+            "   a",
+            " b=1",
+            "+d",
+        ];
         assert_eq!(shown[..6], wanted);
         it.move_to_file(1);
-        assert_eq!(it.rows[it.cursor].text, "diff --git a/y b/y", "the positions of files were adjusted");
+        assert_eq!(
+            it.rows[it.cursor].text, "diff --git a/y b/y",
+            "the positions of files were adjusted"
+        );
     }
 }

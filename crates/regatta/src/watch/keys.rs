@@ -9,26 +9,35 @@ use regatta_api::view::CostView;
 use regatta_core::ids::TaskId;
 
 use super::diff::DiffPane;
-use super::model::{ListFocus, ScreenModel, Dialog, PAGES, ScreenPage, TaskPane, ScreenRequest};
-use super::transcript::LogPane;
 use super::list_pages;
+use super::model::{Dialog, ListFocus, PAGES, ScreenModel, ScreenPage, ScreenRequest, TaskPane};
+use super::transcript::LogPane;
 
 /// The keys with their descriptions, for the help.
 pub(super) const KEY_HELP: [(&str, &str); 20] = [
     ("j k", "move in the list or the diff, or scroll the log"),
     ("Tab", "go to the next list or pane"),
-    ("1-9", "answer the selected request, or that of the open task"),
+    (
+        "1-9",
+        "answer the selected request, or that of the open task",
+    ),
     ("r", "reply to the request in your own words"),
     ("z", "snooze the request for an hour"),
     ("Enter", "open the selected task"),
     ("g n t q f c", "go to Now, Tasks, Queue, Files, Cost"),
-    ("g a m v e s", "go to Agents, Team, Conversations, Events, Setup"),
+    (
+        "g a m v e s",
+        "go to Agents, Team, Conversations, Events, Setup",
+    ),
     ("L R X", "on a task: land, revise or tell, drop or cancel"),
     ("T", "on a task: show how to take over"),
     ("l d", "on a task: show its log, its diff"),
     ("n p", "on a task: next and previous file of the diff"),
     ("c", "on a task: comment on the line; Revise sends it"),
-    ("u s i", "on a task: side by side, ignore spaces, since review"),
+    (
+        "u s i",
+        "on a task: side by side, ignore spaces, since review",
+    ),
     ("f w", "on a task: follow the log, show the raw log"),
     ("/", "filter tasks by text"),
     (".", "pause updates; press again to continue"),
@@ -42,13 +51,17 @@ pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenReques
     if key.kind == KeyEventKind::Release {
         return vec![];
     }
-    if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd')) {
+    if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c' | 'd'))
+    {
         return vec![ScreenRequest::Quit];
     }
     if model.dialog.is_some() {
         return on_dialog_key(model, key);
     }
-    if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+    if key
+        .modifiers
+        .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+    {
         return vec![];
     }
     if std::mem::take(&mut model.is_choosing_page) {
@@ -73,7 +86,9 @@ pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenReques
             vec![]
         }
         KeyCode::Char('/') => {
-            model.dialog = Some(Dialog::Filter { previous: model.filter.clone() });
+            model.dialog = Some(Dialog::Filter {
+                previous: model.filter.clone(),
+            });
             if !matches!(model.page, ScreenPage::Now | ScreenPage::Tasks) {
                 return go_to_page(model, KeyCode::Char('t'));
             }
@@ -103,7 +118,9 @@ pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenReques
 }
 
 fn go_to_page(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
-    let Some((_, page, _)) = PAGES.into_iter().find(|it| KeyCode::Char(it.0) == code) else { return vec![] };
+    let Some((_, page, _)) = PAGES.into_iter().find(|it| KeyCode::Char(it.0) == code) else {
+        return vec![];
+    };
     let focus = match page {
         ScreenPage::Now => ListFocus::Inbox,
         ScreenPage::Tasks => ListFocus::Tasks,
@@ -119,21 +136,32 @@ fn go_to_page(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
 }
 
 fn open_task(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
-    (model.page, model.pane, model.scroll, model.task) = (ScreenPage::Task(id), TaskPane::Log, 0, None);
-    (model.log, model.diff, model.selected_task) = (LogPane::default(), DiffPane::default(), Some(id));
+    (model.page, model.pane, model.scroll, model.task) =
+        (ScreenPage::Task(id), TaskPane::Log, 0, None);
+    (model.log, model.diff, model.selected_task) =
+        (LogPane::default(), DiffPane::default(), Some(id));
     model.diff_options.is_since_review = false;
     vec![ScreenRequest::SubscribeTopics, ScreenRequest::ReadLog]
 }
 
 fn cycle_focus(model: &mut ScreenModel, back: bool) {
     if let ScreenPage::Task(_) = model.page {
-        model.pane = if model.pane == TaskPane::Log { TaskPane::Diff } else { TaskPane::Log };
+        model.pane = if model.pane == TaskPane::Log {
+            TaskPane::Diff
+        } else {
+            TaskPane::Log
+        };
         return;
     }
     if model.page != ScreenPage::Now {
         return;
     }
-    let round = [ListFocus::Inbox, ListFocus::Lanes, ListFocus::Tasks, ListFocus::Queue];
+    let round = [
+        ListFocus::Inbox,
+        ListFocus::Lanes,
+        ListFocus::Tasks,
+        ListFocus::Queue,
+    ];
     let at = round.iter().position(|it| *it == model.focus).unwrap_or(0);
     model.focus = round[(at + if back { round.len() - 1 } else { 1 }) % round.len()];
     model.scroll = 0;
@@ -149,12 +177,16 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
     }
     let moved = |many: usize, at: Option<usize>| {
         let first = if at.is_none() { 0 } else { by };
-        at.unwrap_or(0).saturating_add_signed(first).min(many.saturating_sub(1))
+        at.unwrap_or(0)
+            .saturating_add_signed(first)
+            .min(many.saturating_sub(1))
     };
     match model.focus {
         ListFocus::Inbox => {
             let keys: Vec<String> = model.groups().iter().map(|it| it.key.to_owned()).collect();
-            let at = keys.iter().position(|it| Some(it) == model.selected_group_key.as_ref());
+            let at = keys
+                .iter()
+                .position(|it| Some(it) == model.selected_group_key.as_ref());
             model.selected_group_key = keys.get(moved(keys.len(), at)).cloned();
         }
         ListFocus::Tasks => {
@@ -163,17 +195,30 @@ fn move_selection(model: &mut ScreenModel, by: isize) -> Vec<ScreenRequest> {
             model.selected_task = ids.get(moved(ids.len(), at)).copied();
         }
         ListFocus::Lanes => {
-            model.scroll = model.scroll.saturating_add_signed(by).min(model.lanes.len().saturating_sub(1));
+            model.scroll = model
+                .scroll
+                .saturating_add_signed(by)
+                .min(model.lanes.len().saturating_sub(1));
         }
         ListFocus::Queue => {
-            let trains = || model.queues.values().map(|it| 2 + it.queue.queue.len() + it.queue.recent.len()).sum();
-            let tables = |it: &CostView| it.tables.iter().map(|it| 2 + it.rows.len()).sum::<usize>() + 3;
+            let trains = || {
+                model
+                    .queues
+                    .values()
+                    .map(|it| 2 + it.queue.queue.len() + it.queue.recent.len())
+                    .sum()
+            };
+            let tables =
+                |it: &CostView| it.tables.iter().map(|it| 2 + it.rows.len()).sum::<usize>() + 3;
             let many: usize = match (&model.cost, &model.page) {
                 (Some(cost), ScreenPage::Cost) => tables(cost),
                 (_, ScreenPage::Now | ScreenPage::Queue) => trains(),
                 _ => list_pages::list_page(model, usize::MAX).1.len(),
             };
-            model.scroll = model.scroll.saturating_add_signed(by).min(many.saturating_sub(1));
+            model.scroll = model
+                .scroll
+                .saturating_add_signed(by)
+                .min(many.saturating_sub(1));
         }
     }
     vec![]
@@ -190,8 +235,12 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
                     return vec![];
                 }
                 Some(group) => {
-                    let nth_of = |it: &&regatta_api::live_view::InboxItemView| it.actions.get(nth).cloned();
-                    (group.items.first().and_then(nth_of), group.items.iter().filter_map(nth_of).collect::<Vec<_>>())
+                    let nth_of =
+                        |it: &&regatta_api::live_view::InboxItemView| it.actions.get(nth).cloned();
+                    (
+                        group.items.first().and_then(nth_of),
+                        group.items.iter().filter_map(nth_of).collect::<Vec<_>>(),
+                    )
                 }
             };
             first.map_or_else(Vec::new, |action| start_action(model, action, all))
@@ -199,24 +248,41 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
         KeyCode::Char('r') if model.page == ScreenPage::Now => {
             let found = model.selected_group().and_then(|it| {
                 let words = |it: &&&PageAction| it.words.is_some();
-                it.items.first().and_then(|it| it.actions.iter().find(|it| words(&it)).cloned())
+                it.items
+                    .first()
+                    .and_then(|it| it.actions.iter().find(|it| words(&it)).cloned())
             });
             found.map_or_else(Vec::new, |action| start_action(model, action, vec![]))
         }
         KeyCode::Char('z') if model.page == ScreenPage::Now => {
-            let later = |it: &regatta_api::live_view::InboxItemView| it.actions.iter().find(|it| it.key == Some('z')).cloned();
-            let all: Vec<PageAction> =
-                model.selected_group().map(|it| it.items.iter().filter_map(|it| later(it)).collect()).unwrap_or_default();
-            if all.is_empty() { vec![] } else { vec![ScreenRequest::Perform(all)] }
+            let later = |it: &regatta_api::live_view::InboxItemView| {
+                it.actions.iter().find(|it| it.key == Some('z')).cloned()
+            };
+            let all: Vec<PageAction> = model
+                .selected_group()
+                .map(|it| it.items.iter().filter_map(|it| later(it)).collect())
+                .unwrap_or_default();
+            if all.is_empty() {
+                vec![]
+            } else {
+                vec![ScreenRequest::Perform(all)]
+            }
         }
         KeyCode::Enter => match model.focus {
-            ListFocus::Tasks => model.selected_task.map_or_else(Vec::new, |id| open_task(model, id)),
+            ListFocus::Tasks => model
+                .selected_task
+                .map_or_else(Vec::new, |id| open_task(model, id)),
             ListFocus::Inbox => {
-                let id = model.selected_group().and_then(|it| it.items.first().and_then(|it| it.item.task));
+                let id = model
+                    .selected_group()
+                    .and_then(|it| it.items.first().and_then(|it| it.item.task));
                 id.map_or_else(Vec::new, |id| open_task(model, id))
             }
             ListFocus::Lanes => {
-                let id = model.visible_lanes().get(model.scroll).and_then(|it| it.task);
+                let id = model
+                    .visible_lanes()
+                    .get(model.scroll)
+                    .and_then(|it| it.task);
                 id.map_or_else(Vec::new, |id| open_task(model, id))
             }
             ListFocus::Queue => vec![],
@@ -226,7 +292,9 @@ fn on_list_key(model: &mut ScreenModel, code: KeyCode) -> Vec<ScreenRequest> {
 }
 
 fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<ScreenRequest> {
-    let KeyCode::Char(key) = code else { return vec![] };
+    let KeyCode::Char(key) = code else {
+        return vec![];
+    };
     // The request of the task's agent is visible here too, and is answered with the same keys as on
     // Now.
     if let Some(asked) = model.request_of_task(id) {
@@ -240,7 +308,10 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
             return start_action(model, answer, vec![]);
         }
     }
-    let action = model.task.as_ref().and_then(|it| it.actions.iter().find(|it| it.key == Some(key)).cloned());
+    let action = model
+        .task
+        .as_ref()
+        .and_then(|it| it.actions.iter().find(|it| it.key == Some(key)).cloned());
     if let Some(action) = action {
         let action = with_drafts(model, id, action);
         return start_action(model, action, vec![]);
@@ -253,9 +324,15 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
             return vec![ScreenRequest::ReadDiff];
         }
         'i' => {
-            let reviewed = model.task.as_ref().is_some_and(|it| it.task.task.reviewed.is_some());
+            let reviewed = model
+                .task
+                .as_ref()
+                .is_some_and(|it| it.task.task.reviewed.is_some());
             if !reviewed && !model.diff_options.is_since_review {
-                model.toast = Some((false, format!("{id} was never sent back, so this is the whole change")));
+                model.toast = Some((
+                    false,
+                    format!("{id} was never sent back, so this is the whole change"),
+                ));
                 return vec![];
             }
             model.diff_options.is_since_review = !model.diff_options.is_since_review;
@@ -268,7 +345,11 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
         'n' | 'p' => {
             model.pane = TaskPane::Diff;
             model.diff.move_to_file(if key == 'n' { 1 } else { -1 });
-            return if model.diff.task == Some(id) { vec![] } else { vec![ScreenRequest::ReadDiff] };
+            return if model.diff.task == Some(id) {
+                vec![]
+            } else {
+                vec![ScreenRequest::ReadDiff]
+            };
         }
         'd' => {
             model.pane = TaskPane::Diff;
@@ -283,11 +364,20 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
             (model.log.is_following, model.log.lines_below) = (true, 0);
         }
         'T' => {
-            model.toast = Some((true, format!("to work on {id} yourself: regatta takeover {id}")));
+            model.toast = Some((
+                true,
+                format!("to work on {id} yourself: regatta takeover {id}"),
+            ));
         }
         'L' | 'R' | 'X' => {
-            let word = model.task.as_ref().map_or("not loaded yet".to_owned(), |it| it.task.word.clone());
-            model.toast = Some((false, format!("{id} is {word}, so that is not possible now")));
+            let word = model
+                .task
+                .as_ref()
+                .map_or("not loaded yet".to_owned(), |it| it.task.word.clone());
+            model.toast = Some((
+                false,
+                format!("{id} is {word}, so that is not possible now"),
+            ));
         }
         _ => {}
     }
@@ -298,11 +388,18 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
 fn open_comment(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
     model.pane = TaskPane::Diff;
     if model.diff.task != Some(id) {
-        model.toast = Some((true, "loading the diff; select a line with j and k, then press c".into()));
+        model.toast = Some((
+            true,
+            "loading the diff; select a line with j and k, then press c".into(),
+        ));
         return vec![ScreenRequest::ReadDiff];
     }
     let place = model.diff.comment_target();
-    let text = model.drafts.get(&id).map_or("", |it| it.comment_at(place.as_ref())).to_owned();
+    let text = model
+        .drafts
+        .get(&id)
+        .map_or("", |it| it.comment_at(place.as_ref()))
+        .to_owned();
     model.dialog = Some(Dialog::Comment { place, text });
     vec![]
 }
@@ -310,30 +407,55 @@ fn open_comment(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
 /// Returns Revise with the draft comments, so that it does not ask for a text. Other actions are
 /// returned unchanged.
 pub(super) fn with_drafts(model: &ScreenModel, id: TaskId, action: PageAction) -> PageAction {
-    let Some(drafts) = model.drafts.get(&id).filter(|it| action.verb == "revise" && !it.is_empty()) else {
+    let Some(drafts) = model
+        .drafts
+        .get(&id)
+        .filter(|it| action.verb == "revise" && !it.is_empty())
+    else {
         return action;
     };
-    let mut action = PageAction { words: None, cli: drafts.command(id), ..action };
+    let mut action = PageAction {
+        words: None,
+        cli: drafts.command(id),
+        ..action
+    };
     action.input["text"] = serde_json::Value::String(drafts.message());
     action
 }
 
 /// Starts an action: asks for its text or for confirmation first if the action needs that.
-fn start_action(model: &mut ScreenModel, action: PageAction, group: Vec<PageAction>) -> Vec<ScreenRequest> {
-    let group = if group.is_empty() { vec![action.clone()] } else { group };
+fn start_action(
+    model: &mut ScreenModel,
+    action: PageAction,
+    group: Vec<PageAction>,
+) -> Vec<ScreenRequest> {
+    let group = if group.is_empty() {
+        vec![action.clone()]
+    } else {
+        group
+    };
     if action.words.is_some() {
-        model.dialog = Some(Dialog::ActionText { action: Box::new(action), group, text: String::new() });
+        model.dialog = Some(Dialog::ActionText {
+            action: Box::new(action),
+            group,
+            text: String::new(),
+        });
         return vec![];
     }
     if action.grave {
-        model.dialog = Some(Dialog::Confirm { action: Box::new(action), group });
+        model.dialog = Some(Dialog::Confirm {
+            action: Box::new(action),
+            group,
+        });
         return vec![];
     }
     vec![ScreenRequest::Perform(group)]
 }
 
 fn on_dialog_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
-    let Some(mut over) = model.dialog.take() else { return vec![] };
+    let Some(mut over) = model.dialog.take() else {
+        return vec![];
+    };
     match (&mut over, key.code) {
         (Dialog::Filter { previous: before }, KeyCode::Esc) => {
             model.filter = std::mem::take(before);
@@ -341,13 +463,21 @@ fn on_dialog_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
         }
         (Dialog::Filter { .. }, KeyCode::Enter) => return vec![],
         (Dialog::Filter { .. }, KeyCode::Backspace) => _ = model.filter.pop(),
-        (Dialog::Filter { .. }, KeyCode::Char(it)) if model.filter.len() < 200 => model.filter.push(it),
+        (Dialog::Filter { .. }, KeyCode::Char(it)) if model.filter.len() < 200 => {
+            model.filter.push(it)
+        }
         (_, KeyCode::Esc) => return vec![],
         (Dialog::Help, KeyCode::Char('?' | 'q') | KeyCode::Enter) => return vec![],
-        (Dialog::Confirm { group, .. }, KeyCode::Char('y' | 'Y')) => return vec![ScreenRequest::Perform(std::mem::take(group))],
+        (Dialog::Confirm { group, .. }, KeyCode::Char('y' | 'Y')) => {
+            return vec![ScreenRequest::Perform(std::mem::take(group))];
+        }
         (Dialog::Confirm { .. }, KeyCode::Char('n' | 'N')) => return vec![],
-        (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Backspace) => _ = text.pop(),
-        (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Char(it)) if text.len() < 4_000 => {
+        (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Backspace) => {
+            _ = text.pop()
+        }
+        (Dialog::ActionText { text, .. } | Dialog::Comment { text, .. }, KeyCode::Char(it))
+            if text.len() < 4_000 =>
+        {
             text.push(it);
         }
         (Dialog::Comment { place, text }, KeyCode::Enter) => {
@@ -363,7 +493,11 @@ fn on_dialog_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
         (Dialog::ActionText { group, text, .. }, KeyCode::Enter) if !text.trim().is_empty() => {
             let say = |action: &PageAction| {
                 let mut action = action.clone();
-                if let Some(place) = action.words.as_ref().and_then(|it| action.input.pointer_mut(it)) {
+                if let Some(place) = action
+                    .words
+                    .as_ref()
+                    .and_then(|it| action.input.pointer_mut(it))
+                {
                     *place = serde_json::Value::String(text.trim().to_owned());
                 }
                 action

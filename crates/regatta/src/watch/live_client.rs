@@ -26,7 +26,10 @@ impl WantedTopics {
     }
 
     fn get(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -56,7 +59,11 @@ enum StreamEnd {
     Silent,
 }
 
-fn read_stream(client: &Client, wanted: &WantedTopics, to: &Sender<ScreenEvent>) -> Result<StreamEnd, CommandError> {
+fn read_stream(
+    client: &Client,
+    wanted: &WantedTopics,
+    to: &Sender<ScreenEvent>,
+) -> Result<StreamEnd, CommandError> {
     let topics = wanted.get();
     let mut heard = Instant::now();
     let mut end = StreamEnd::Closed;

@@ -8,34 +8,34 @@
 mod diff; // a task's diff and the comments on it
 mod draw; // drawing
 mod keys; // the keyboard
+mod list_pages;
 mod live_client; // the daemon's stream
 mod model; // the data on the screen
-mod transcript; // a program's log
 #[cfg(test)]
 mod tests;
-mod list_pages; // pages that are lists of lines
+mod transcript; // a program's log // pages that are lists of lines
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyEvent};
-use regatta_api::live_view::PageAction;
 use regatta_api::live_view::DoctorView;
+use regatta_api::live_view::PageAction;
 use regatta_api::view::{BridgeView, DiffView, EventView, JournalRecordView};
 use regatta_api::{Call, input};
 use regatta_core::ids::{AttemptId, TaskId};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::client::{Client, CallReply, EventStreamItem};
-use crate::output::{self, CommandError, CommandResult, command_error};
+use crate::client::{CallReply, Client, EventStreamItem};
 use crate::commands::CommandContext;
+use crate::output::{self, CommandError, CommandResult, command_error};
 
 use diff::{DiffPane, DiffViewOptions};
 use model::{ScreenModel, ScreenPage, ScreenRequest};
 
-/// The shortest time between two drawings of the screen. [`MAX_FRAME_INTERVAL`] is the longest time, because ages
-/// on the screen grow.
+/// The shortest time between two drawings of the screen. [`MAX_FRAME_INTERVAL`] is the longest
+/// time, because ages on the screen grow.
 const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(500);
 /// How often new records of a visible log are read.
@@ -76,7 +76,10 @@ enum BackgroundJob {
 
 pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
-    if app.output.is_json || !output::is_stdout_watched() || !std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+    if app.output.is_json
+        || !output::is_stdout_watched()
+        || !std::io::IsTerminal::is_terminal(&std::io::stdin())
+    {
         return print_event_lines(app, &client);
     }
     let (news, heard) = channel();
@@ -92,20 +95,37 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
         std::thread::spawn(move || live_client::forward_stream(&client, &wanted, &news));
     }
     // The terminal is restored at every end, even after a panic.
-    let broken = |it: std::io::Error| command_error("io", format!("could not set up the terminal: {it}"), "try another terminal");
+    let broken = |it: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not set up the terminal: {it}"),
+            "try another terminal",
+        )
+    };
     let mut terminal = ratatui::try_init().map_err(broken)?;
     let keys = news.clone();
     std::thread::spawn(move || read_keys(&keys));
-    let screen = Screen { events: heard, wanted_topics: wanted, jobs: errands };
+    let screen = Screen {
+        events: heard,
+        wanted_topics: wanted,
+        jobs: errands,
+    };
     let ended = screen.run(&mut model, &mut terminal);
     let restored = ratatui::try_restore().map_err(broken);
     let code = ended.map_err(broken)?;
     restored?;
     // Print unsent comments, so that they are not lost.
     for (task, drafts) in &model.drafts {
-        app.output.print_note(&format!("the comments on {task} were not sent; send them: {}", drafts.command(*task)));
+        app.output.print_note(&format!(
+            "the comments on {task} were not sent; send them: {}",
+            drafts.command(*task)
+        ));
     }
-    if code == 0 { Ok(()) } else { Err(CommandError::Exit(code)) }
+    if code == 0 {
+        Ok(())
+    } else {
+        Err(CommandError::Exit(code))
+    }
 }
 
 /// Prints a line for each event from now on, when there is no terminal.
@@ -115,8 +135,8 @@ fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
     client.stream_events(now.revision, true, |seen| {
         if let EventStreamItem::Event(event) = seen {
             if out.is_json {
-                let text =
-                    serde_json::to_string(&event).map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
+                let text = serde_json::to_string(&event)
+                    .map_err(|it| command_error("bug", it.to_string(), "please report this"))?;
                 out.print(&format!("{text}\n"))?;
             } else if let Some(text) = crate::run_progress::milestone_line(&event) {
                 out.print(&format!("{text}\n"))?;
@@ -142,12 +162,25 @@ fn read_keys(to: &Sender<ScreenEvent>) {
 }
 
 fn listen_for_signals(to: &Sender<ScreenEvent>) -> Result<(), CommandError> {
-    let broken = |it: std::io::Error| command_error("io", format!("could not install the signal handlers: {it}"), "try again");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(broken)?;
+    let broken = |it: std::io::Error| {
+        command_error(
+            "io",
+            format!("could not install the signal handlers: {it}"),
+            "try again",
+        )
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(broken)?;
     let (mut ends, mut hung, mut breaks) = {
         let _inside = runtime.enter();
         let of = |kind| signal(kind).map_err(broken);
-        (of(SignalKind::terminate())?, of(SignalKind::hangup())?, of(SignalKind::interrupt())?)
+        (
+            of(SignalKind::terminate())?,
+            of(SignalKind::hangup())?,
+            of(SignalKind::interrupt())?,
+        )
     };
     let to = to.clone();
     std::thread::spawn(move || {
@@ -164,7 +197,10 @@ fn listen_for_signals(to: &Sender<ScreenEvent>) -> Result<(), CommandError> {
 }
 
 /// Starts a thread that does slow work in order, so that the screen never waits.
-fn spawn_job_thread(app: &CommandContext, to: &Sender<ScreenEvent>) -> Result<Sender<BackgroundJob>, CommandError> {
+fn spawn_job_thread(
+    app: &CommandContext,
+    to: &Sender<ScreenEvent>,
+) -> Result<Sender<BackgroundJob>, CommandError> {
     let (client, to, (errands, todo)) = (app.client()?, to.clone(), channel());
     std::thread::spawn(move || {
         for errand in todo {
@@ -174,12 +210,26 @@ fn spawn_job_thread(app: &CommandContext, to: &Sender<ScreenEvent>) -> Result<Se
                     ScreenEvent::Done(actions, went)
                 }
                 BackgroundJob::Log(attempt, from) => {
-                    let call = Call::Transcript(input::TranscriptQuery { attempt, from, limit: LOG_READ_RECORDS });
-                    ScreenEvent::Log(attempt, call_running_daemon::<Vec<JournalRecordView>>(&client, &call))
+                    let call = Call::Transcript(input::TranscriptQuery {
+                        attempt,
+                        from,
+                        limit: LOG_READ_RECORDS,
+                    });
+                    ScreenEvent::Log(
+                        attempt,
+                        call_running_daemon::<Vec<JournalRecordView>>(&client, &call),
+                    )
                 }
                 BackgroundJob::Diff(task, how) => {
-                    let call = Call::Diff(input::DiffInput { id: task.to_string(), since_review: how.is_since_review });
-                    ScreenEvent::Diff(task, how, call_running_daemon::<DiffView>(&client, &call).map(|it| it.patch))
+                    let call = Call::Diff(input::DiffInput {
+                        id: task.to_string(),
+                        since_review: how.is_since_review,
+                    });
+                    ScreenEvent::Diff(
+                        task,
+                        how,
+                        call_running_daemon::<DiffView>(&client, &call).map(|it| it.patch),
+                    )
                 }
                 BackgroundJob::Events(after) => ScreenEvent::Events(read_events(&client, after)),
                 BackgroundJob::Setup => ScreenEvent::Setup(Box::new(read_setup(&client))),
@@ -193,7 +243,10 @@ fn spawn_job_thread(app: &CommandContext, to: &Sender<ScreenEvent>) -> Result<Se
 }
 
 /// Performs a call without starting a daemon, because a person may have stopped it on purpose.
-fn call_running_daemon<T: serde::de::DeserializeOwned>(client: &Client, call: &Call) -> Result<T, String> {
+fn call_running_daemon<T: serde::de::DeserializeOwned>(
+    client: &Client,
+    call: &Call,
+) -> Result<T, String> {
     match client.call_while_up(call) {
         Ok(Some(got)) => Ok(got.data),
         Ok(None) => Err("the daemon is not running; start it: regatta up".into()),
@@ -217,9 +270,14 @@ fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), Str
 /// Reads how the daemon's machine is set up.
 fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
     let doctor: DoctorView = call_running_daemon(client, &Call::Doctor(input::EmptyInput {}))?;
-    let bridges: Vec<BridgeView> = call_running_daemon(client, &Call::BridgeList(input::EmptyInput {}))?;
-    let policy: Vec<regatta_core::policy::PolicyRule> = call_running_daemon(client, &Call::PolicyList(input::EmptyInput {}))?;
-    let lists = vec![("Bridges", crate::commands::bridges_text(&bridges)), ("Policy", crate::commands::policy_text(&policy))];
+    let bridges: Vec<BridgeView> =
+        call_running_daemon(client, &Call::BridgeList(input::EmptyInput {}))?;
+    let policy: Vec<regatta_core::policy::PolicyRule> =
+        call_running_daemon(client, &Call::PolicyList(input::EmptyInput {}))?;
+    let lists = vec![
+        ("Bridges", crate::commands::bridges_text(&bridges)),
+        ("Policy", crate::commands::policy_text(&policy)),
+    ];
     Ok(list_pages::SetupInfo { doctor, lists })
 }
 
@@ -237,10 +295,15 @@ fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, St
             Err(why) => problem = Some(why),
         }
     }
-    let first = actions.first().map(|it| it.cli.as_str()).unwrap_or_default();
+    let first = actions
+        .first()
+        .map(|it| it.cli.as_str())
+        .unwrap_or_default();
     match (problem, actions.len()) {
         (None, 1) => Ok(format!("done · same from a shell: {first}")),
-        (None, many) => Ok(format!("answered {many} requests at once · same from a shell: {first}")),
+        (None, many) => Ok(format!(
+            "answered {many} requests at once · same from a shell: {first}"
+        )),
         (Some(why), 1) => Err(why),
         (Some(why), many) => Err(format!("answered {done} of {many} requests; {why}")),
     }
@@ -253,7 +316,11 @@ struct Screen {
 }
 
 impl Screen {
-    fn run(self, model: &mut ScreenModel, terminal: &mut ratatui::DefaultTerminal) -> std::io::Result<u8> {
+    fn run(
+        self,
+        model: &mut ScreenModel,
+        terminal: &mut ratatui::DefaultTerminal,
+    ) -> std::io::Result<u8> {
         let (mut read_at, mut reading) = (Instant::now(), false);
         loop {
             model.now_unix_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
@@ -296,17 +363,27 @@ impl Screen {
         let last = model.task.as_ref().and_then(|it| it.log);
         if last.is_some() && last != model.log.attempt {
             let raw = model.log.is_raw;
-            model.log = transcript::LogPane { is_raw: raw, ..last.map(transcript::LogPane::for_attempt).unwrap_or_default() };
+            model.log = transcript::LogPane {
+                is_raw: raw,
+                ..last
+                    .map(transcript::LogPane::for_attempt)
+                    .unwrap_or_default()
+            };
         }
         match model.log.attempt {
-            Some(attempt) => self.jobs.send(BackgroundJob::Log(attempt, model.log.next_record)).is_ok(),
+            Some(attempt) => self
+                .jobs
+                .send(BackgroundJob::Log(attempt, model.log.next_record))
+                .is_ok(),
             None => false,
         }
     }
 
     /// Requests the next events.
     fn request_events(&self, model: &ScreenModel) -> bool {
-        self.jobs.send(BackgroundJob::Events(model.events.read_after(model.seq))).is_ok()
+        self.jobs
+            .send(BackgroundJob::Events(model.events.read_after(model.seq)))
+            .is_ok()
     }
 
     /// Handles a message. Returns an exit code when the program is to end.
@@ -317,13 +394,16 @@ impl Screen {
                     match wish {
                         ScreenRequest::Quit => return Some(0),
                         ScreenRequest::SubscribeTopics => self.wanted_topics.set(model.topics()),
-                        ScreenRequest::Perform(actions) => _ = self.jobs.send(BackgroundJob::Perform(actions)),
+                        ScreenRequest::Perform(actions) => {
+                            _ = self.jobs.send(BackgroundJob::Perform(actions))
+                        }
                         ScreenRequest::ReadLog => _ = self.request_log(model),
                         ScreenRequest::ReadEvents => _ = self.request_events(model),
                         ScreenRequest::ReadSetup => _ = self.jobs.send(BackgroundJob::Setup),
                         ScreenRequest::ReadDiff => {
                             if let ScreenPage::Task(id) = model.page {
-                                let _gone = self.jobs.send(BackgroundJob::Diff(id, model.diff_options));
+                                let _gone =
+                                    self.jobs.send(BackgroundJob::Diff(id, model.diff_options));
                             }
                         }
                     }
@@ -341,14 +421,21 @@ impl Screen {
                 Err(why) => model.log.problem = Some(why),
             },
             ScreenEvent::Log(..) => {}
-            ScreenEvent::Diff(task, how, patch) if model.page == ScreenPage::Task(task) => match patch {
-                Ok(patch) => model.diff = DiffPane::from_patch(task, &patch, how),
-                Err(why) => model.diff.problem = Some(why),
-            },
+            ScreenEvent::Diff(task, how, patch) if model.page == ScreenPage::Task(task) => {
+                match patch {
+                    Ok(patch) => model.diff = DiffPane::from_patch(task, &patch, how),
+                    Err(why) => model.diff.problem = Some(why),
+                }
+            }
             ScreenEvent::Diff(..) => {}
             ScreenEvent::Events(read) => model.events.append(read),
             ScreenEvent::Setup(found) => match *found {
-                Ok(found) => model.setup = list_pages::SetupPage { info: Some(found), problem: None },
+                Ok(found) => {
+                    model.setup = list_pages::SetupPage {
+                        info: Some(found),
+                        problem: None,
+                    }
+                }
                 Err(why) => model.setup.problem = Some(why),
             },
             ScreenEvent::Done(actions, Ok(text)) => {
@@ -367,12 +454,23 @@ impl Screen {
 fn on_live_message(model: &mut ScreenModel, event: &str, data: &str) {
     if event == "reset" {
         let topics = serde_json::from_str::<Value>(data).ok();
-        let topics = topics.as_ref().and_then(|it| it.get("topics")?.as_array().cloned()).unwrap_or_default();
-        topics.iter().filter_map(|it| it.as_str()).for_each(|it| model.clear_topic(it));
+        let topics = topics
+            .as_ref()
+            .and_then(|it| it.get("topics")?.as_array().cloned())
+            .unwrap_or_default();
+        topics
+            .iter()
+            .filter_map(|it| it.as_str())
+            .for_each(|it| model.clear_topic(it));
         return;
     }
     match serde_json::from_str(data) {
         Ok(frame) => model.on_frame(frame),
-        Err(_) => model.toast = Some((false, "the daemon has another version; restart it: regatta up --restart".into())),
+        Err(_) => {
+            model.toast = Some((
+                false,
+                "the daemon has another version; restart it: regatta up --restart".into(),
+            ))
+        }
     }
 }

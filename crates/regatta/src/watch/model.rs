@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use regatta_api::live_view::{
-    PageAction, DisplayState, LaneBarsView, ConversationPage, ProjectFilesView, FleetSummaryView, InboxItemView, AgentLaneView, TaskRowView, TaskPage, TeamPage,
-    QueuePage,
+    AgentLaneView, ConversationPage, DisplayState, FleetSummaryView, InboxItemView, LaneBarsView,
+    PageAction, ProjectFilesView, QueuePage, TaskPage, TaskRowView, TeamPage,
 };
 use regatta_api::view::CostView;
 use regatta_core::ids::{ProjectName, TaskId};
@@ -12,9 +12,9 @@ use regatta_core::natural_sort::compare;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::diff::{DiffPane, DraftReview, DiffViewOptions};
-use super::transcript::LogPane;
+use super::diff::{DiffPane, DiffViewOptions, DraftReview};
 use super::list_pages::{EventsPage, SetupPage};
+use super::transcript::LogPane;
 
 /// A page of the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,10 @@ impl ScreenModel {
 
     /// Returns the topics that the current page needs.
     pub(super) fn topics(&self) -> String {
-        let own = self.page.topic().map_or(String::new(), |it| format!(",{it}"));
+        let own = self
+            .page
+            .topic()
+            .map_or(String::new(), |it| format!(",{it}"));
         format!("head,inbox,lanes,bars,queue,tasks{own}")
     }
 
@@ -296,7 +299,12 @@ impl ScreenModel {
 
     fn apply_frame(&mut self, frame: LiveFrame) {
         (self.seq, self.data_unix_ms) = (frame.seq, Some(frame.sent_unix_ms));
-        for FrameEntity { topic: t, key: k, value: v } in frame.entities {
+        for FrameEntity {
+            topic: t,
+            key: k,
+            value: v,
+        } in frame.entities
+        {
             match t.as_str() {
                 "head" => self.head = parse_value(v),
                 "cost" => self.cost = parse_value(v),
@@ -311,7 +319,11 @@ impl ScreenModel {
                 _ => self.task = parse_value(v),
             }
         }
-        if self.selected_group_key.as_ref().is_some_and(|it| !self.items.values().any(|item| item.group == *it)) {
+        if self
+            .selected_group_key
+            .as_ref()
+            .is_some_and(|it| !self.items.values().any(|item| item.group == *it))
+        {
             self.selected_group_key = None;
         }
     }
@@ -319,10 +331,17 @@ impl ScreenModel {
     /// Removes drafts that were sent with successful actions.
     pub(super) fn remove_sent_drafts(&mut self, actions: &[PageAction]) {
         for it in actions.iter().filter(|it| it.verb == "revise") {
-            let id = it.input.get("id").and_then(Value::as_str).and_then(|it| it.parse().ok());
+            let id = it
+                .input
+                .get("id")
+                .and_then(Value::as_str)
+                .and_then(|it| it.parse().ok());
             let text = it.input.get("text").and_then(Value::as_str);
             if let Some(id) = id
-                && self.drafts.get(&id).is_some_and(|it| Some(it.message().as_str()) == text)
+                && self
+                    .drafts
+                    .get(&id)
+                    .is_some_and(|it| Some(it.message().as_str()) == text)
             {
                 self.drafts.remove(&id);
             }
@@ -342,7 +361,10 @@ impl ScreenModel {
         for it in items {
             match groups.iter_mut().find(|group| group.key == it.group) {
                 Some(group) => group.items.push(it),
-                None => groups.push(InboxGroup { key: &it.group, items: vec![it] }),
+                None => groups.push(InboxGroup {
+                    key: &it.group,
+                    items: vec![it],
+                }),
             }
         }
         groups
@@ -361,7 +383,10 @@ impl ScreenModel {
     /// Returns the open request of a task's agent, if there is one.
     pub(super) fn request_of_task(&self, task: TaskId) -> Option<&InboxItemView> {
         let asks = |it: &&InboxItemView| it.item.task == Some(task) && it.item.ask.is_some();
-        self.items.values().filter(asks).min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
+        self.items
+            .values()
+            .filter(asks)
+            .min_by_key(|it| (it.item.since_wall, it.item.id.clone()))
     }
 
     /// Returns the tasks that pass the filter, most urgent first, then by number.
@@ -369,15 +394,30 @@ impl ScreenModel {
         let wanted = self.filter.to_lowercase();
         let passes = |it: &&TaskRowView| {
             wanted.is_empty()
-                || [it.id.to_string(), it.subject.clone(), it.word.clone(), it.text.clone()]
-                    .iter()
-                    .chain(it.agent.as_ref().map(ToString::to_string).iter())
-                    .any(|part| part.to_lowercase().contains(&wanted))
+                || [
+                    it.id.to_string(),
+                    it.subject.clone(),
+                    it.word.clone(),
+                    it.text.clone(),
+                ]
+                .iter()
+                .chain(it.agent.as_ref().map(ToString::to_string).iter())
+                .any(|part| part.to_lowercase().contains(&wanted))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
         // A failed task that is no longer in the inbox is not urgent.
-        let asks = |row: &TaskRowView| self.items.values().any(|item| item.item.task == Some(row.id));
-        let urgency = |row: &TaskRowView| if row.at == DisplayState::Failed && !asks(row) { DisplayState::Landed } else { row.at };
+        let asks = |row: &TaskRowView| {
+            self.items
+                .values()
+                .any(|item| item.item.task == Some(row.id))
+        };
+        let urgency = |row: &TaskRowView| {
+            if row.at == DisplayState::Failed && !asks(row) {
+                DisplayState::Landed
+            } else {
+                row.at
+            }
+        };
         rows.sort_by_key(|row| (urgency(row), row.id));
         rows
     }
@@ -393,7 +433,10 @@ impl ScreenModel {
     /// Returns the lanes, most urgent first.
     pub(super) fn visible_lanes(&self) -> Vec<&AgentLaneView> {
         let mut lanes: Vec<&AgentLaneView> = self.lanes.values().collect();
-        lanes.sort_by(|a, b| a.at.cmp(&b.at).then_with(|| compare(a.agent.as_str(), b.agent.as_str())));
+        lanes.sort_by(|a, b| {
+            a.at.cmp(&b.at)
+                .then_with(|| compare(a.agent.as_str(), b.agent.as_str()))
+        });
         lanes
     }
 
@@ -407,7 +450,11 @@ fn parse_value<T: serde::de::DeserializeOwned>(value: Value) -> Option<T> {
     serde_json::from_value(value).ok()
 }
 
-fn insert_parsed<T: serde::de::DeserializeOwned>(into: &mut BTreeMap<String, T>, key: String, value: Value) {
+fn insert_parsed<T: serde::de::DeserializeOwned>(
+    into: &mut BTreeMap<String, T>,
+    key: String,
+    value: Value,
+) {
     match parse_value(value) {
         Some(it) => into.insert(key, it),
         None => into.remove(&key),

@@ -1,13 +1,13 @@
 //! The log of an attempt's program. Text from programs is made safe to draw here.
 
 use regatta_api::view::JournalRecordView;
+use regatta_core::agent_protocol::{AgentEvent, RequestContent, ShownCalls, ToolStatus};
 use regatta_core::ids::AttemptId;
-use regatta_core::agent_protocol::{AgentEvent, ShownCalls, ToolStatus, RequestContent};
 
 use crate::output::{sanitize_cell, wrap};
 
-/// The largest number of log lines that are kept. [`MAX_LINE_CHARS`] is the largest number of characters
-/// per line.
+/// The largest number of log lines that are kept. [`MAX_LINE_CHARS`] is the largest number of
+/// characters per line.
 const MAX_LINES: usize = 5_000;
 const MAX_LINE_CHARS: usize = 1_000;
 
@@ -31,25 +31,45 @@ pub(super) struct LogPane {
 impl Default for LogPane {
     fn default() -> LogPane {
         let calls = ShownCalls::default();
-        LogPane { attempt: None, lines: vec![], next_record: 0, is_following: true, lines_below: 0, is_raw: false, problem: None, shown_calls: calls }
+        LogPane {
+            attempt: None,
+            lines: vec![],
+            next_record: 0,
+            is_following: true,
+            lines_below: 0,
+            is_raw: false,
+            problem: None,
+            shown_calls: calls,
+        }
     }
 }
 
 impl LogPane {
     pub(super) fn for_attempt(attempt: AttemptId) -> LogPane {
-        LogPane { attempt: Some(attempt), ..LogPane::default() }
+        LogPane {
+            attempt: Some(attempt),
+            ..LogPane::default()
+        }
     }
 
     /// Returns the same log from its beginning, switched between raw and readable.
     pub(super) fn toggled_raw(&self) -> LogPane {
-        LogPane { attempt: self.attempt, is_raw: !self.is_raw, ..LogPane::default() }
+        LogPane {
+            attempt: self.attempt,
+            is_raw: !self.is_raw,
+            ..LogPane::default()
+        }
     }
 
     /// Appends records of the journal.
     pub(super) fn append(&mut self, piece: &[JournalRecordView]) {
         for it in piece {
             self.next_record = self.next_record.max(it.n + 1);
-            for text in if self.is_raw { vec![it.line.clone()] } else { self.format_record(it) } {
+            for text in if self.is_raw {
+                vec![it.line.clone()]
+            } else {
+                self.format_record(it)
+            } {
                 let before = self.lines.len();
                 self.lines.extend(text.split('\n').map(cut_line));
                 if !self.is_following {
@@ -65,7 +85,11 @@ impl LogPane {
     fn format_record(&mut self, it: &JournalRecordView) -> Vec<String> {
         if it.said.is_empty() {
             // Output that no driver understood is shown, because it is meant for people.
-            return if matches!(it.stream.as_str(), "err" | "mark") { vec![it.line.clone()] } else { vec![] };
+            return if matches!(it.stream.as_str(), "err" | "mark") {
+                vec![it.line.clone()]
+            } else {
+                vec![]
+            };
         }
         let mut lines = Vec::new();
         for said in &it.said {
@@ -81,7 +105,10 @@ impl LogPane {
 
     /// Scrolls up (negative) or down. Following resumes at the end.
     pub(super) fn scroll(&mut self, by: isize) {
-        self.lines_below = self.lines_below.saturating_add_signed(-by).min(self.lines.len().saturating_sub(1));
+        self.lines_below = self
+            .lines_below
+            .saturating_add_signed(-by)
+            .min(self.lines.len().saturating_sub(1));
         self.is_following = self.lines_below == 0;
     }
 
@@ -93,7 +120,10 @@ impl LogPane {
 
     /// Returns the rows of a window. Long lines are wrapped, and the last line is always visible.
     pub(super) fn rows(&self, width: usize, height: usize) -> Vec<String> {
-        let rows = self.view(height).iter().flat_map(|it| wrap(it, width, usize::MAX));
+        let rows = self
+            .view(height)
+            .iter()
+            .flat_map(|it| wrap(it, width, usize::MAX));
         let rows: Vec<String> = rows.collect();
         let over = rows.len().saturating_sub(height);
         rows.into_iter().skip(over).collect()
@@ -105,7 +135,11 @@ pub(super) fn cut_line(line: &str) -> String {
     let short: String = line.chars().take(MAX_LINE_CHARS).collect();
     let left = line.chars().skip(MAX_LINE_CHARS).count();
     let short = sanitize_cell(&short);
-    if left == 0 { short } else { format!("{short} … {left} more characters") }
+    if left == 0 {
+        short
+    } else {
+        format!("{short} … {left} more characters")
+    }
 }
 
 fn format_event(said: &AgentEvent) -> Option<String> {
@@ -143,7 +177,13 @@ mod tests {
 
     fn line(n: u64, text: &str) -> JournalRecordView {
         let said = vec![AgentEvent::Message { text: text.into() }];
-        JournalRecordView { n, at_wall: 0, stream: "out".into(), line: text.into(), said }
+        JournalRecordView {
+            n,
+            at_wall: 0,
+            stream: "out".into(),
+            line: text.into(),
+            said,
+        }
     }
 
     /// S12: program output never brings control characters, direction changes or endless lines to
@@ -152,12 +192,22 @@ mod tests {
     fn a_hostile_log_is_inert_s12() {
         let mut log = LogPane::for_attempt(AttemptId(1));
         let bad = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{202e}gnp.exe\u{9b}31m\r\u{8}zero\u{200b}width";
-        log.append(&[line(1, bad), line(2, &"x".repeat(10_000_000)), line(3, "a\nb\nc")]);
+        log.append(&[
+            line(1, bad),
+            line(2, &"x".repeat(10_000_000)),
+            line(3, "a\nb\nc"),
+        ]);
         assert_eq!((log.lines.len(), log.next_record), (5, 4));
         for text in &log.lines {
-            let odd = |it: char| it.is_control() || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}');
+            let odd = |it: char| {
+                it.is_control() || matches!(it, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}')
+            };
             assert!(!text.chars().any(odd), "{text:?}");
-            assert!(text.chars().count() <= MAX_LINE_CHARS + 40, "{}", text.chars().count());
+            assert!(
+                text.chars().count() <= MAX_LINE_CHARS + 40,
+                "{}",
+                text.chars().count()
+            );
         }
         assert!(log.lines[1].ends_with("more characters"));
         // A flood of lines is limited.
@@ -171,11 +221,25 @@ mod tests {
     fn updates_of_a_running_call_are_shown_once() {
         let mut log = LogPane::for_attempt(AttemptId(1));
         let update = |n: u64, status: ToolStatus| {
-            let tool = ToolCall { id: "t1".into(), title: "cargo test".into(), status, ..ToolCall::default() };
-            JournalRecordView { said: vec![AgentEvent::Tool(tool)], ..line(n, "") }
+            let tool = ToolCall {
+                id: "t1".into(),
+                title: "cargo test".into(),
+                status,
+                ..ToolCall::default()
+            };
+            JournalRecordView {
+                said: vec![AgentEvent::Tool(tool)],
+                ..line(n, "")
+            }
         };
-        log.append(&[update(1, ToolStatus::InProgress), update(2, ToolStatus::InProgress)]);
-        log.append(&[update(3, ToolStatus::InProgress), update(4, ToolStatus::Completed)]);
+        log.append(&[
+            update(1, ToolStatus::InProgress),
+            update(2, ToolStatus::InProgress),
+        ]);
+        log.append(&[
+            update(3, ToolStatus::InProgress),
+            update(4, ToolStatus::Completed),
+        ]);
         assert_eq!(log.lines, ["▸ cargo test", "✓ cargo test"]);
     }
 
@@ -183,7 +247,8 @@ mod tests {
     #[test]
     fn a_log_follows_until_somebody_scrolls_up() {
         let mut log = LogPane::for_attempt(AttemptId(1));
-        let lines: Vec<JournalRecordView> = (0..50).map(|it| line(it, &format!("line {it}"))).collect();
+        let lines: Vec<JournalRecordView> =
+            (0..50).map(|it| line(it, &format!("line {it}"))).collect();
         log.append(&lines);
         assert_eq!(log.view(2), ["line 48", "line 49"]);
         log.scroll(-10);
@@ -210,8 +275,14 @@ mod tests {
     #[test]
     fn a_raw_log_shows_lines_as_written() {
         let mut log = LogPane::for_attempt(AttemptId(1));
-        let json = JournalRecordView { line: "{\"type\":\"message\"}".into(), ..line(1, "hello") };
-        let mute = JournalRecordView { said: vec![], ..line(2, "{\"type\":\"ping\"}") };
+        let json = JournalRecordView {
+            line: "{\"type\":\"message\"}".into(),
+            ..line(1, "hello")
+        };
+        let mute = JournalRecordView {
+            said: vec![],
+            ..line(2, "{\"type\":\"ping\"}")
+        };
         log.append(&[json.clone(), mute.clone()]);
         assert_eq!(log.lines, ["hello"]);
         let mut log = log.toggled_raw();

@@ -5,7 +5,7 @@ use regatta_api::VERBS;
 use serde_json::{Value, json};
 
 use crate::http::ApiClient;
-use crate::world::{World, run_command, path_text, split_words};
+use crate::world::{World, path_text, run_command, split_words};
 
 /// Each invalid command line exits with 2 and prints one JSON error.
 #[test]
@@ -102,18 +102,42 @@ fn a_bad_plan_creates_nothing() {
     for (plan, words) in [
         ("", "no [[task]]"),
         ("[[task]]\n", "missing field `subject`"),
-        ("[[task]]\nsubject = \"x\"\ncolour = \"red\"\n", "unknown field `colour`"),
-        ("[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n", "not in the plan"),
-        ("[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n", "is blocked by itself"),
-        ("[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n", "absolute"),
-        ("[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n", ":3:11: invalid script"),
-        ("[[task]]\nsubject = \"x\"\npriority = \"high\"\n", "priority"),
+        (
+            "[[task]]\nsubject = \"x\"\ncolour = \"red\"\n",
+            "unknown field `colour`",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nblocked_by = [\"y\"]\n",
+            "not in the plan",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nid = \"x\"\nblocked_by = [\"x\"]\n",
+            "is blocked by itself",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nfiles = [\"/abs\"]\n",
+            "absolute",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\nscript = [{ fly = true }]\n",
+            ":3:11: invalid script",
+        ),
+        (
+            "[[task]]\nsubject = \"x\"\npriority = \"high\"\n",
+            "priority",
+        ),
         ("not toml at all", ":1:5: this is not TOML"),
     ] {
         let path = world.write_plan(plan);
-        for words_of in [vec!["run", &path, "--agents", "scripted"], vec!["task", "import", &path]] {
+        for words_of in [
+            vec!["run", &path, "--agents", "scripted"],
+            vec!["task", "import", &path],
+        ] {
             let error = world.run_refused(&words_of, 2);
-            assert!(error["message"].as_str().unwrap().contains(words), "{plan}: {error}");
+            assert!(
+                error["message"].as_str().unwrap().contains(words),
+                "{plan}: {error}"
+            );
         }
     }
     let json = world.root.join("plan.json");
@@ -126,10 +150,17 @@ fn a_bad_plan_creates_nothing() {
     world.run_refused(&["run", path_text(&world.repo)], 2);
     assert_eq!(world.run_json(&["task", "list", "--all"]), json!([]));
     // Faults that only the board can detect also create nothing.
-    let path = world.write_plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\n[[task]]\nsubject = \"\"\nfiles = [\"g\"]\n");
+    let path = world.write_plan(
+        "[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\n[[task]]\nsubject \
+        = \"\"\nfiles = [\"g\"]\n",
+    );
     world.run_refused(&["run", &path, "--agents", "scripted"], 2);
-    let path = world.write_plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\nagent = \"nobody\"\n");
-    assert_eq!(world.run_refused(&["run", &path, "--agents", "scripted"], 1)["code"], "no_such_agent");
+    let path =
+        world.write_plan("[[task]]\nsubject = \"fine\"\nfiles = [\"f\"]\nagent = \"nobody\"\n");
+    assert_eq!(
+        world.run_refused(&["run", &path, "--agents", "scripted"], 1)["code"],
+        "no_such_agent"
+    );
     assert_eq!(world.run_json(&["task", "list", "--all"]), json!([]));
 }
 
@@ -141,12 +172,24 @@ fn huge_arguments_are_kept_or_refused() {
     world.run_refused(&["task", "add", &huge, "--files", "a"], 2);
     world.run_refused(&["task", "add", "x", "--files", &huge], 2);
     world.run_refused(&["agent", "add", &huge, "--runtime", "scripted"], 2);
-    world.run_refused(&["claim", "acquire", &format!("file://shop/{huge}"), "--as", "ann"], 2);
+    world.run_refused(
+        &[
+            "claim",
+            "acquire",
+            &format!("file://shop/{huge}"),
+            "--as",
+            "ann",
+        ],
+        2,
+    );
     world.run_refused(&["show", &huge], 2);
     world.run_refused(&[&huge], 2);
     let many: Vec<String> = (0..600).map(|it| format!("file://shop/{it}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
-    world.run_refused(&[&["claim", "acquire", "--as", "ann"], &many[..]].concat(), 2);
+    world.run_refused(
+        &[&["claim", "acquire", "--as", "ann"], &many[..]].concat(),
+        2,
+    );
     // Text as a person may paste it.
     let text = "ü\t\"'\\ \u{1b}[31mred\u{1b}[0m\n".repeat(500);
     let sent = world.run(&["msg", "send", "dev", &text, "--json"]);
@@ -171,7 +214,10 @@ fn bad_bodies_are_refused_with_a_problem() {
     let pid = world.daemon_info().unwrap()["pid"].clone();
     let before = world.events();
     let headers = |key: &str| {
-        let mut headers = vec![("host", door.address()), ("authorization", format!("Bearer {}", door.token))];
+        let mut headers = vec![
+            ("host", door.address()),
+            ("authorization", format!("Bearer {}", door.token)),
+        ];
         if !key.is_empty() {
             headers.push(("idempotency-key", key.to_owned()));
         }
@@ -193,7 +239,12 @@ fn bad_bodies_are_refused_with_a_problem() {
             if body == b"[]" && verb.name == "down" {
                 continue;
             }
-            let reply = door.request_over_tcp("POST", &format!("/api/v1/{}", verb.name), &headers(""), body);
+            let reply = door.request_over_tcp(
+                "POST",
+                &format!("/api/v1/{}", verb.name),
+                &headers(""),
+                body,
+            );
             if body == b"[]" && reply.status == 200 {
                 continue;
             }
@@ -204,7 +255,10 @@ fn bad_bodies_are_refused_with_a_problem() {
                 "{} {body:?}: {problem}",
                 verb.name
             );
-            assert!(problem["hint"].as_str().unwrap().contains(verb.name), "{problem}");
+            assert!(
+                problem["hint"].as_str().unwrap().contains(verb.name),
+                "{problem}"
+            );
         }
     }
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
@@ -220,11 +274,28 @@ fn bad_bodies_are_refused_with_a_problem() {
         ("POST", "/api/v1/status", b"{}", &"k".repeat(300), 400),
         ("GET", "/api/v1/events?after=x", b"", "", 400),
         ("GET", "/api/v1/events?after=999999", b"", "", 400),
-        ("POST", "/api/v1/task.poll", b"{\"agent\":\"../x\"}", "", 400),
-        ("POST", "/api/v1/claim.acquire", b"{\"uris\":[\"file://a/b\"],\"agent\":\"a\",\"ttl_ms\":-1}", "", 400),
+        (
+            "POST",
+            "/api/v1/task.poll",
+            b"{\"agent\":\"../x\"}",
+            "",
+            400,
+        ),
+        (
+            "POST",
+            "/api/v1/claim.acquire",
+            b"{\"uris\":[\"file://a/b\"],\"agent\":\"a\",\"ttl_ms\":-1}",
+            "",
+            400,
+        ),
     ] {
         let reply = door.request_over_tcp(method, path, &headers(key), body);
-        assert_eq!(reply.status, status, "{method} {path} {:?}", String::from_utf8_lossy(&reply.body));
+        assert_eq!(
+            reply.status,
+            status,
+            "{method} {path} {:?}",
+            String::from_utf8_lossy(&reply.body)
+        );
     }
     assert_eq!(world.events(), before, "nothing changed");
     assert_eq!(world.run_json(&["up"])["pid"], pid, "the same daemon lives");
@@ -243,10 +314,21 @@ fn an_idempotency_key_gives_one_answer_and_is_refused_for_another_request() {
     let first = door.call("msg.send", &send, Some("key-1")).unwrap().json();
     let second = door.call("msg.send", &send, Some("key-1")).unwrap().json();
     assert_eq!(first["data"], second["data"]);
-    assert_eq!(world.run_json(&["msg", "history", "dev"]).as_array().unwrap().len(), 1);
+    assert_eq!(
+        world
+            .run_json(&["msg", "history", "dev"])
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
     let other = json!({ "uris": ["port://1"], "agent": "operator", "ttl_ms": 1000 });
     let reused = door.call("claim.acquire", &other, Some("key-1")).unwrap();
-    assert_eq!((reused.status, &reused.json()["code"]), (409, &json!("key_reused")), "{reused:?}");
+    assert_eq!(
+        (reused.status, &reused.json()["code"]),
+        (409, &json!("key_reused")),
+        "{reused:?}"
+    );
 }
 
 /// Each kind of directory in which Regatta cannot work has its own error code.
@@ -255,24 +337,49 @@ fn each_unusable_directory_has_its_own_error_code() {
     let world = World::new();
     let error = world.run_refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "not_a_repository");
-    assert!(error["hint"].as_str().unwrap().contains("git init"), "{error}");
-    assert_eq!(std::fs::read_dir(&world.repo).unwrap().count(), 0, "nothing was written");
+    assert!(
+        error["hint"].as_str().unwrap().contains("git init"),
+        "{error}"
+    );
+    assert_eq!(
+        std::fs::read_dir(&world.repo).unwrap().count(),
+        0,
+        "nothing was written"
+    );
     let plan = world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
-    assert_eq!(world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "not_a_repository");
+    assert_eq!(
+        world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"],
+        "not_a_repository"
+    );
 
     world.git(&["init", "-q", "-b", "main", "."]);
-    for args in [&["init", "--yes"][..], &["init", "--yes", "--trunk", "main"]] {
+    for args in [
+        &["init", "--yes"][..],
+        &["init", "--yes", "--trunk", "main"],
+    ] {
         let ran = world.run(&[args, &["--json"]].concat());
         let error: Value = serde_json::from_str(&ran.stderr).unwrap();
         assert_eq!(error["error"]["code"], "unborn_branch", "{ran:?}");
-        assert!(error["error"]["hint"].as_str().unwrap().contains("git commit --allow-empty"), "{error}");
+        assert!(
+            error["error"]["hint"]
+                .as_str()
+                .unwrap()
+                .contains("git commit --allow-empty"),
+            "{error}"
+        );
         assert_eq!(ran.exit_code, 1, "{ran:?}");
         assert!(!world.repo.join("regatta.toml").exists());
     }
     world.git(&["commit", "-q", "--allow-empty", "-m", "start"]);
     let error = world.run_refused(&["init", "--yes", "--trunk", "nowhere"], 1);
     assert_eq!(error["code"], "no_such_branch");
-    assert!(error["hint"].as_str().unwrap().contains("git branch nowhere"), "{error}");
+    assert!(
+        error["hint"]
+            .as_str()
+            .unwrap()
+            .contains("git branch nowhere"),
+        "{error}"
+    );
     let ran = run_command(
         {
             let mut command = world.command(&["init", "--yes", "--json"]);
@@ -283,12 +390,18 @@ fn each_unusable_directory_has_its_own_error_code() {
     );
     assert_eq!(ran.exit_code, 1, "{ran:?}");
     let plan = world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
-    assert_eq!(world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"], "no_project");
+    assert_eq!(
+        world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"],
+        "no_project"
+    );
     // The error about an invalid settings file names the unknown key.
     world.write_file("regatta.toml", "[project]\nnmae = \"x\"\n");
     let error = world.run_refused(&["init", "--yes"], 1);
     assert_eq!(error["code"], "bad_config");
-    assert!(error["message"].as_str().unwrap().contains("nmae"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("nmae"),
+        "{error}"
+    );
 }
 
 /// A server that cannot be reached gives exit code 6.

@@ -5,9 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 
+use crate::bridge_world::{BridgeWorld, SlackTransport, slack_variables};
 use crate::bridges::SlackFixture;
 use crate::chaos::kill_daemon;
-use crate::bridge_world::{SlackTransport, BridgeWorld, slack_variables};
 use crate::world::{TEST_TIMEOUT, wait_until};
 
 fn inbox_items(quay: &BridgeWorld) -> Vec<Value> {
@@ -17,13 +17,21 @@ fn inbox_items(quay: &BridgeWorld) -> Vec<Value> {
 /// Returns the inbox subject of one bridge or setting; empty if it has no inbox item.
 fn inbox_subject(quay: &BridgeWorld, id: &str) -> String {
     let all = inbox_items(quay);
-    let found = all.iter().find(|item| item["id"] == id).map(|item| item["subject"].as_str().unwrap().to_owned());
+    let found = all
+        .iter()
+        .find(|item| item["id"] == id)
+        .map(|item| item["subject"].as_str().unwrap().to_owned());
     found.unwrap_or_default()
 }
 
 fn listed_bridge(quay: &BridgeWorld, name: &str) -> Value {
     let all = quay.world.run_json(&["bridge", "list"]);
-    all.as_array().unwrap().iter().find(|row| row["name"] == name).cloned().unwrap_or_default()
+    all.as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["name"] == name)
+        .cloned()
+        .unwrap_or_default()
 }
 
 fn profile_settings(quay: &BridgeWorld, agent: &str) -> Value {
@@ -50,42 +58,75 @@ fn an_agent_gets_the_same_sign_in_from_settings_variables_and_commands() {
     std::fs::create_dir_all(&bin).unwrap();
     for program in ["claude-agent-acp", "codex-acp"] {
         std::fs::write(bin.join(program), "#!/bin/sh\nexit 1\n").unwrap();
-        std::fs::set_permissions(bin.join(program), std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(bin.join(program), std::fs::Permissions::from_mode(0o755))
+            .unwrap();
     }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let keys = [("ANTHROPIC_API_KEY", "sk-ant-1"), ("OPENAI_API_KEY", "sk-2"), ("PATH", &path)];
+    let keys = [
+        ("ANTHROPIC_API_KEY", "sk-ant-1"),
+        ("OPENAI_API_KEY", "sk-2"),
+        ("PATH", &path),
+    ];
     let keys = keys.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let variables = || [space.variables_of_both_apps(SlackTransport::Socket), keys.to_vec()].concat();
+    let variables = || {
+        [
+            space.variables_of_both_apps(SlackTransport::Socket),
+            keys.to_vec(),
+        ]
+        .concat()
+    };
     insert_setting(&quay, "agents.claude", "preset = \"claude\"");
     insert_setting(&quay, "agents.codex", "command = \"codex-acp --flag\"");
     quay.world.run_ok(&["down"]);
     quay.start_daemon_with(variables());
-    let mut add = quay.world.command(&["agent", "add", "by-hand", "--preset", "claude"]);
+    let mut add = quay
+        .world
+        .command(&["agent", "add", "by-hand", "--preset", "claude"]);
     assert!(add.envs(keys.clone()).status().unwrap().success());
     let by_hand = profile_settings(&quay, "by-hand");
     assert_eq!(by_hand["keys"][0]["name"], "ANTHROPIC_API_KEY", "{by_hand}");
-    assert_eq!(profile_settings(&quay, "claude"), by_hand, "from the settings");
+    assert_eq!(
+        profile_settings(&quay, "claude"),
+        by_hand,
+        "from the settings"
+    );
     let codex = profile_settings(&quay, "codex");
-    assert_eq!(codex["keys"][0]["name"], "OPENAI_API_KEY", "a known program with arguments: {codex}");
+    assert_eq!(
+        codex["keys"][0]["name"], "OPENAI_API_KEY",
+        "a known program with arguments: {codex}"
+    );
     // The same from the variable, with no agents in the settings.
     let file = quay.file_path(".config/regatta/config.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[text.find("[bridges]").unwrap()..]).unwrap();
     quay.world.run_ok(&["down"]);
-    let agents = json!({ "second": { "command": "claude-agent-acp", "default": true } }).to_string();
+    let agents =
+        json!({ "second": { "command": "claude-agent-acp", "default": true } }).to_string();
     quay.start_daemon_with([variables(), vec![("AGENTS_JSON".into(), agents)]].concat());
-    assert_eq!(profile_settings(&quay, "second"), by_hand, "from AGENTS_JSON");
+    assert_eq!(
+        profile_settings(&quay, "second"),
+        by_hand,
+        "from AGENTS_JSON"
+    );
     // `doctor` reports an agent without keys and sign-in files.
     let doctor = |quay: &BridgeWorld| {
         let mut command = quay.world.command(&["doctor"]);
         String::from_utf8(command.envs(keys.clone()).output().unwrap().stdout).unwrap()
     };
-    assert!(!doctor(&quay).contains("is not signed in"), "{}", doctor(&quay));
+    assert!(
+        !doctor(&quay).contains("is not signed in"),
+        "{}",
+        doctor(&quay)
+    );
     let door = crate::http::ApiClient::for_data_dir(&quay.world.data_dir);
     let bare = json!({ "name": "bare", "runtime": "acp", "command": ["claude-agent-acp"], "max_tasks": 1,
         "profile": { "preset": "claude" } });
     door.call_ok("agent.add", bare);
-    assert!(doctor(&quay).contains("bare: claude-agent-acp is not signed in"), "{}", doctor(&quay));
+    assert!(
+        doctor(&quay).contains("bare: claude-agent-acp is not signed in"),
+        "{}",
+        doctor(&quay)
+    );
 }
 
 /// After a crash any command starts a daemon, with the environment of its shell. A bridge whose
@@ -94,7 +135,8 @@ fn an_agent_gets_the_same_sign_in_from_settings_variables_and_commands() {
 #[test]
 fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     let space = SlackFixture::new();
-    let files: Vec<(String, String)> = slack_variables(&space.codex, "__CODEX", SlackTransport::Socket);
+    let files: Vec<(String, String)> =
+        slack_variables(&space.codex, "__CODEX", SlackTransport::Socket);
     let quay = space.start_world(vec![]);
     let mut variables = slack_variables(&space.claude, "", SlackTransport::Socket);
     for (nth, (name, value)) in files.iter().enumerate() {
@@ -115,28 +157,53 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
     quay.world.run_ok(&["bridge", "test"]);
     kill_daemon(&quay.world);
     quay.world.run_ok(&["status"]);
-    let root = space.slack.post_as_person("ann", "dev", "@codex look", None);
+    let root = space
+        .slack
+        .post_as_person("ann", "dev", "@codex look", None);
     space.wait_for_message(&space.codex, &root, "codex is here");
     let why = inbox_subject(&quay, "bridge:slack:claude");
-    assert!(why.contains("SLACK_BOT_TOKEN") && why.contains("environment"), "{why}: {:?}", inbox_items(&quay));
-    assert!(listed_bridge(&quay, "slack:claude")["off"].as_str().unwrap_or_default().contains("environment"));
-    assert!(quay.world.run(&["doctor"]).stdout.contains("SLACK_BOT_TOKEN"));
+    assert!(
+        why.contains("SLACK_BOT_TOKEN") && why.contains("environment"),
+        "{why}: {:?}",
+        inbox_items(&quay)
+    );
+    assert!(
+        listed_bridge(&quay, "slack:claude")["off"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("environment")
+    );
+    assert!(
+        quay.world
+            .run(&["doctor"])
+            .stdout
+            .contains("SLACK_BOT_TOKEN")
+    );
     assert_eq!(inbox_subject(&quay, "bridge:slack:codex"), "");
     // `up` finds the daemon running and names the bridge that is now off.
     let up = quay.world.run_ok(&["up"]);
     assert!(
-        up.contains("already up") && up.contains("bridge slack:claude is off") && !up.contains("slack:codex"),
+        up.contains("already up")
+            && up.contains("bridge slack:claude is off")
+            && !up.contains("slack:codex"),
         "{up}"
     );
     let stored = std::fs::read_to_string(quay.world.data_dir.join("bridges/sources.json")).unwrap();
-    assert!(!stored.contains(&space.claude.bot_token) && !stored.contains(&space.codex.bot_token), "{stored}");
+    assert!(
+        !stored.contains(&space.claude.bot_token) && !stored.contains(&space.codex.bot_token),
+        "{stored}"
+    );
     // The item survives another start and disappears once the variables are back.
     kill_daemon(&quay.world);
     quay.world.run_ok(&["status"]);
     assert_ne!(inbox_subject(&quay, "bridge:slack:claude"), "");
     quay.world.run_ok(&["down"]);
     quay.start_daemon_with(variables);
-    assert!(wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()), "{:?}", inbox_items(&quay));
+    assert!(
+        wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()),
+        "{:?}",
+        inbox_items(&quay)
+    );
     // An empty variable means that the bridge is not wanted.
     quay.world.run_ok(&["down"]);
     quay.start_daemon_with(vec![("SLACK_BOT_TOKEN".into(), String::new())]);
@@ -154,8 +221,16 @@ fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
     }
     let up = |extra: &[(&str, &str)]| {
         quay.world.run_ok(&["down"]);
-        let extra = extra.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        quay.start_daemon_with(space.variables_of_both_apps(SlackTransport::Socket).into_iter().chain(extra).collect());
+        let extra = extra
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        quay.start_daemon_with(
+            space
+                .variables_of_both_apps(SlackTransport::Socket)
+                .into_iter()
+                .chain(extra)
+                .collect(),
+        );
     };
     up(&[("ENABLED_SERVICES", "slakc")]);
     let why = inbox_subject(&quay, "bridge:setting:ENABLED_SERVICES");
@@ -165,24 +240,49 @@ fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
     up(&[]);
     let why = inbox_subject(&quay, "bridge:setting:bridges");
     assert!(why.contains("sometimes"), "{why}: {:?}", inbox_items(&quay));
-    assert!(listed_bridge(&quay, "slack:claude")["off"].as_str().unwrap_or_default().contains("sometimes"));
+    assert!(
+        listed_bridge(&quay, "slack:claude")["off"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("sometimes")
+    );
     let file = quay.file_path(".config/regatta/config.toml");
-    let text = std::fs::read_to_string(&file).unwrap().replace("\"sometimes\"", "\"last_active\"");
+    let text = std::fs::read_to_string(&file)
+        .unwrap()
+        .replace("\"sometimes\"", "\"last_active\"");
     std::fs::write(&file, &text).unwrap();
     up(&[]);
-    assert!(wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()), "{:?}", inbox_items(&quay));
+    assert!(
+        wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()),
+        "{:?}",
+        inbox_items(&quay)
+    );
     quay.world.run_ok(&["bridge", "test"]);
     std::fs::write(&file, &text[text.find("[bridges]").unwrap()..]).unwrap();
-    up(&[("AGENTS_JSON", "{\"claude\": {\"comand\": \"x\"}, \"codex\": {\"command\": \"scripted\"}}")]);
+    up(&[(
+        "AGENTS_JSON",
+        "{\"claude\": {\"comand\": \"x\"}, \"codex\": {\"command\": \"scripted\"}}",
+    )]);
     let why = inbox_subject(&quay, "bridge:setting:AGENTS_JSON");
     assert!(why.contains("comand"), "{why}: {:?}", inbox_items(&quay));
-    assert!(listed_bridge(&quay, "slack:codex")["off"].is_null(), "codex is on");
-    assert_eq!(listed_bridge(&quay, "slack:claude"), Value::Null, "there is no default agent");
+    assert!(
+        listed_bridge(&quay, "slack:codex")["off"].is_null(),
+        "codex is on"
+    );
+    assert_eq!(
+        listed_bridge(&quay, "slack:claude"),
+        Value::Null,
+        "there is no default agent"
+    );
     // The default agent's variables may carry its suffix.
     let agents = "{\"claude\": {\"command\": \"scripted\", \"default\": true}}";
     quay.world.run_ok(&["down"]);
     let own = slack_variables(&space.claude, "__CLAUDE", SlackTransport::Socket);
     quay.start_daemon_with([own, vec![("AGENTS_JSON".into(), agents.into())]].concat());
-    assert!(wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()), "{:?}", inbox_items(&quay));
+    assert!(
+        wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()),
+        "{:?}",
+        inbox_items(&quay)
+    );
     quay.world.run_ok(&["bridge", "test", "claude"]);
 }

@@ -38,8 +38,12 @@ pub(crate) struct BridgeWorldSettings<'a> {
 }
 
 impl BridgeWorld {
-    /// Starts a daemon with these settings and variables. Agents are added by [`BridgeWorld::agent`].
-    pub(crate) fn new(told: &BridgeWorldSettings<'_>, variables: Vec<(String, String)>) -> BridgeWorld {
+    /// Starts a daemon with these settings and variables. Agents are added by
+    /// [`BridgeWorld::agent`].
+    pub(crate) fn new(
+        told: &BridgeWorldSettings<'_>,
+        variables: Vec<(String, String)>,
+    ) -> BridgeWorld {
         let world = World::with_project();
         let dir = world.root.join("home/.config/regatta");
         std::fs::create_dir_all(&dir).unwrap();
@@ -47,7 +51,11 @@ impl BridgeWorld {
         for (nth, name) in told.agents.iter().enumerate() {
             text += &format!("[agents.{name}]\ndefault = {}\n", nth == 0);
         }
-        let (allow, clock, more) = (json!(told.allowed_people), told.clock_speed, told.extra_lines);
+        let (allow, clock, more) = (
+            json!(told.allowed_people),
+            told.clock_speed,
+            told.extra_lines,
+        );
         text += &format!("[bridges]\nallow = {allow}\nclock = {clock:.1}\n{more}\n[bridges.url]\n");
         for (service, url) in &told.urls {
             text += &format!("{service} = {}\n", json!(url));
@@ -65,13 +73,26 @@ impl BridgeWorld {
         std::fs::write(&file, script.to_string()).unwrap();
         let env = format!("REGATTA_SCRIPT_FILE={}", file.display());
         let most = max_tasks.to_string();
-        let add = ["agent", "add", name, "--runtime", "scripted", "--confine", "off", "--max-tasks", &most];
+        let add = [
+            "agent",
+            "add",
+            name,
+            "--runtime",
+            "scripted",
+            "--confine",
+            "off",
+            "--max-tasks",
+            &most,
+        ];
         self.world.run_ok(&[&add[..], &["--env", &env]].concat());
     }
 
     /// Starts the daemon without the variables whose names end with one of these suffixes.
     pub(crate) fn start_daemon_without(&self, without: &[&str]) {
-        let kept = self.variables.iter().filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
+        let kept = self
+            .variables
+            .iter()
+            .filter(|it| !without.iter().any(|end| it.0.ends_with(end)));
         self.start_daemon_with(kept.cloned().collect());
     }
 
@@ -80,20 +101,32 @@ impl BridgeWorld {
         let mut command = self.world.command(&["up"]);
         command.envs(variables);
         let ran = command.output().unwrap();
-        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        assert!(
+            ran.status.success(),
+            "{}",
+            String::from_utf8_lossy(&ran.stderr)
+        );
     }
 
     /// Returns the daemon's present address.
     pub(crate) fn address(&self) -> String {
-        let url = self.world.daemon_info().map(|it| it["url"].as_str().unwrap_or_default().to_owned());
-        url.unwrap_or_default().trim_start_matches("http://").trim_end_matches('/').to_owned()
+        let url = self
+            .world
+            .daemon_info()
+            .map(|it| it["url"].as_str().unwrap_or_default().to_owned());
+        url.unwrap_or_default()
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .to_owned()
     }
 
     /// Sends one request on a new connection. Returns the status, or nothing if the daemon did not
     /// answer.
     pub(crate) fn send_request(&self, letter: &InboundRequest) -> Option<u16> {
         let address = self.address();
-        OpenConnection::new(&address).request_status(&letter.bytes(&address)).ok()
+        OpenConnection::new(&address)
+            .request_status(&letter.bytes(&address))
+            .ok()
     }
 
     /// Returns the present URL of one of the daemon's routes.
@@ -109,7 +142,11 @@ impl BridgeWorld {
     /// Waits until an agent waits at a gate in the middle of a turn.
     pub(crate) fn wait_until_at_gate(&self, gate: &str) {
         let waits = self.file_path(&format!("{gate}.waits"));
-        assert!(wait_until(TEST_TIMEOUT, || waits.exists()), "no agent reaches the gate {gate}: {:?}", self.conversations());
+        assert!(
+            wait_until(TEST_TIMEOUT, || waits.exists()),
+            "no agent reaches the gate {gate}: {:?}",
+            self.conversations()
+        );
     }
 
     /// Opens a gate.
@@ -118,7 +155,11 @@ impl BridgeWorld {
     }
 
     pub(crate) fn conversations(&self) -> Vec<Value> {
-        self.world.run_json(&["bridge", "conversations"]).as_array().unwrap().clone()
+        self.world
+            .run_json(&["bridge", "conversations"])
+            .as_array()
+            .unwrap()
+            .clone()
     }
 
     /// Returns an agent's only conversation in full.
@@ -126,36 +167,73 @@ impl BridgeWorld {
         let all = self.conversations();
         let own: Vec<&Value> = all.iter().filter(|it| it["agent"] == agent).collect();
         assert_eq!(own.len(), 1, "{agent} is in one conversation: {all:?}");
-        self.world.run_json(&["bridge", "show", own[0]["id"].as_str().unwrap()])
+        self.world
+            .run_json(&["bridge", "show", own[0]["id"].as_str().unwrap()])
     }
 
     /// Returns the number of events of a kind.
     pub(crate) fn event_count(&self, kind: &str) -> usize {
-        self.world.events().iter().filter(|it| it["kind"] == kind).count()
+        self.world
+            .events()
+            .iter()
+            .filter(|it| it["kind"] == kind)
+            .count()
     }
 }
 
 /// Returns the variables that connect a Slack app to an agent.
-pub(crate) fn slack_variables(app: &slack::SlackApp, suffix: &str, by: SlackTransport) -> Vec<(String, String)> {
+pub(crate) fn slack_variables(
+    app: &slack::SlackApp,
+    suffix: &str,
+    by: SlackTransport,
+) -> Vec<(String, String)> {
     let second = match by {
         SlackTransport::Socket => (format!("SLACK_APP_TOKEN{suffix}"), app.app_token.clone()),
-        SlackTransport::Http => (format!("SLACK_SIGNING_SECRET{suffix}"), app.signing_secret.clone()),
+        SlackTransport::Http => (
+            format!("SLACK_SIGNING_SECRET{suffix}"),
+            app.signing_secret.clone(),
+        ),
     };
-    vec![(format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()), second]
+    vec![
+        (format!("SLACK_BOT_TOKEN{suffix}"), app.bot_token.clone()),
+        second,
+    ]
 }
 
 /// Returns the variables that connect a GitHub app to an agent.
 pub(crate) fn github_variables(app: &github::GitHubApp, suffix: &str) -> Vec<(String, String)> {
-    let (id, key, secret) = (app.id.to_string(), app.private_key.clone(), app.webhook_secret.clone());
-    let pairs = [("GITHUB_APP_ID", id), ("GITHUB_PRIVATE_KEY", key), ("GITHUB_WEBHOOK_SECRET", secret)];
-    pairs.into_iter().map(|(name, value)| (format!("{name}{suffix}"), value)).collect()
+    let (id, key, secret) = (
+        app.id.to_string(),
+        app.private_key.clone(),
+        app.webhook_secret.clone(),
+    );
+    let pairs = [
+        ("GITHUB_APP_ID", id),
+        ("GITHUB_PRIVATE_KEY", key),
+        ("GITHUB_WEBHOOK_SECRET", secret),
+    ];
+    pairs
+        .into_iter()
+        .map(|(name, value)| (format!("{name}{suffix}"), value))
+        .collect()
 }
 
 /// Returns the variables that connect a Linear app to an agent.
 pub(crate) fn linear_variables(app: &linear::LinearApp, suffix: &str) -> Vec<(String, String)> {
-    let (token, id, secret) = (app.access_token.clone(), app.app_user_id.clone(), app.webhook_secret.clone());
-    let pairs = [("LINEAR_ACCESS_TOKEN", token), ("LINEAR_AGENT_ID", id), ("LINEAR_WEBHOOK_SECRET", secret)];
-    pairs.into_iter().map(|(name, value)| (format!("{name}{suffix}"), value)).collect()
+    let (token, id, secret) = (
+        app.access_token.clone(),
+        app.app_user_id.clone(),
+        app.webhook_secret.clone(),
+    );
+    let pairs = [
+        ("LINEAR_ACCESS_TOKEN", token),
+        ("LINEAR_AGENT_ID", id),
+        ("LINEAR_WEBHOOK_SECRET", secret),
+    ];
+    pairs
+        .into_iter()
+        .map(|(name, value)| (format!("{name}{suffix}"), value))
+        .collect()
 }
 
 /// Returns a step that waits until a file exists. A second file beside it shows that the step
@@ -167,7 +245,11 @@ pub(crate) fn gate_step(file: &Path) -> Value {
 
 /// Returns a runtime for doubles of services.
 pub(crate) fn new_runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 pub(crate) fn unix_time() -> Duration {
@@ -184,23 +266,48 @@ pub(crate) struct InboundRequest {
 }
 
 impl InboundRequest {
-    pub(crate) fn new(path: &str, headers: Vec<(&'static str, String)>, body: impl Into<Vec<u8>>) -> InboundRequest {
-        InboundRequest { method: "POST", path: path.to_owned(), headers, body: body.into() }
+    pub(crate) fn new(
+        path: &str,
+        headers: Vec<(&'static str, String)>,
+        body: impl Into<Vec<u8>>,
+    ) -> InboundRequest {
+        InboundRequest {
+            method: "POST",
+            path: path.to_owned(),
+            headers,
+            body: body.into(),
+        }
     }
 
     /// Returns a request that is signed as by Slack, `age` seconds ago.
     pub(crate) fn slack(path: &str, secret: &str, body: &str, age: u64) -> InboundRequest {
         let at = (unix_time().as_secs() - age).to_string();
         let parts = [b"v0:".as_slice(), at.as_bytes(), b":", body.as_bytes()];
-        let signed = format!("v0={}", signature::hex_signature(&Secret::new(secret), &parts));
-        InboundRequest::new(path, vec![("x-slack-request-timestamp", at), ("x-slack-signature", signed)], body)
+        let signed = format!(
+            "v0={}",
+            signature::hex_signature(&Secret::new(secret), &parts)
+        );
+        InboundRequest::new(
+            path,
+            vec![
+                ("x-slack-request-timestamp", at),
+                ("x-slack-signature", signed),
+            ],
+            body,
+        )
     }
 
     pub(crate) fn github(path: &str, secret: &str, event: &str, body: &str) -> InboundRequest {
-        let signed = format!("sha256={}", signature::hex_signature(&Secret::new(secret), &[body.as_bytes()]));
+        let signed = format!(
+            "sha256={}",
+            signature::hex_signature(&Secret::new(secret), &[body.as_bytes()])
+        );
         let guid = format!("{:x}", unix_time().as_nanos());
-        let headers =
-            vec![("x-hub-signature-256", signed), ("x-github-event", event.to_owned()), ("x-github-delivery", guid)];
+        let headers = vec![
+            ("x-hub-signature-256", signed),
+            ("x-github-event", event.to_owned()),
+            ("x-github-delivery", guid),
+        ];
         InboundRequest::new(path, headers, body)
     }
 
@@ -215,13 +322,22 @@ impl InboundRequest {
     }
 
     pub(crate) fn head_text(&self, host: &str, length: &str) -> String {
-        let headers: String = self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers: String = self
+            .headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {value}\r\n"))
+            .collect();
         let kind = "content-type: application/json\r\n";
-        format!("{} {} HTTP/1.1\r\nhost: {host}\r\n{kind}{length}\r\n{headers}\r\n", self.method, self.path)
+        format!(
+            "{} {} HTTP/1.1\r\nhost: {host}\r\n{kind}{length}\r\n{headers}\r\n",
+            self.method, self.path
+        )
     }
 
     pub(crate) fn bytes(&self, host: &str) -> Vec<u8> {
-        let mut bytes = self.head_text(host, &format!("content-length: {}", self.body.len())).into_bytes();
+        let mut bytes = self
+            .head_text(host, &format!("content-length: {}", self.body.len()))
+            .into_bytes();
         bytes.extend_from_slice(&self.body);
         bytes
     }
@@ -235,7 +351,10 @@ pub(crate) struct OpenConnection {
 
 impl OpenConnection {
     pub(crate) fn new(address: &str) -> OpenConnection {
-        OpenConnection { address: address.to_owned(), stream: None }
+        OpenConnection {
+            address: address.to_owned(),
+            stream: None,
+        }
     }
 
     /// Sends some bytes and returns the status of the answer.
@@ -267,7 +386,11 @@ impl OpenConnection {
         let mut line = String::new();
         stream.read_line(&mut line)?;
         let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
-        let status = line.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
+        let status = line
+            .split(' ')
+            .nth(1)
+            .and_then(|it| it.parse().ok())
+            .ok_or_else(cut)?;
         let (mut length, mut closes) = (0, false);
         loop {
             line.clear();

@@ -8,15 +8,17 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use regatta_testkit::services::slack::{self, SlackApp, Slack};
+use regatta_testkit::services::slack::{self, Slack, SlackApp};
 use regatta_testkit::services::{ServiceCall, github, linear};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::http::ApiClient;
 use crate::bridge_world::{
-    SlackTransport, InboundRequest, OpenConnection, BridgeWorld, BridgeWorldSettings, github_variables, linear_variables, number_from_environment, new_runtime, slack_variables, unix_time,
+    BridgeWorld, BridgeWorldSettings, InboundRequest, OpenConnection, SlackTransport,
+    github_variables, linear_variables, new_runtime, number_from_environment, slack_variables,
+    unix_time,
 };
+use crate::http::ApiClient;
 use crate::world::{TEST_TIMEOUT, wait_until};
 
 /// A request that must not be accepted, with the expected status. The status is `None` if the
@@ -46,20 +48,36 @@ impl ServiceDoubles {
         let github = runtime.block_on(github::GitHub::start());
         let linear = runtime.block_on(linear::Linear::start());
         let ann = slack.add_person("ann");
-        let slack_apps = [slack.add_socket_app("claude"), slack.add_socket_app("codex")];
+        let slack_apps = [
+            slack.add_socket_app("claude"),
+            slack.add_socket_app("codex"),
+        ];
         slack.add_channel("dev", &["ann", "claude", "codex"]);
         let github_apps = [github.add_app("claude-bot"), github.add_app("codex-bot")];
         github.add_repo("acme/shop", &["claude-bot", "codex-bot"]);
         github.add_person("ann", "acme/shop", "write");
         let linear_apps = [linear.add_app("claude"), linear.add_app("codex")];
         linear.add_person("ann");
-        ServiceDoubles { _runtime: runtime, slack, github, linear, slack_apps, github_apps, linear_apps, ann }
+        ServiceDoubles {
+            _runtime: runtime,
+            slack,
+            github,
+            linear,
+            slack_apps,
+            github_apps,
+            linear_apps,
+            ann,
+        }
     }
 
     fn start_world(&self) -> BridgeWorld {
         let told = BridgeWorldSettings {
             agents: &["claude", "codex"],
-            allowed_people: vec![format!("slack:{}", self.ann), "github:ann".into(), "linear:team".into()],
+            allowed_people: vec![
+                format!("slack:{}", self.ann),
+                "github:ann".into(),
+                "linear:team".into(),
+            ],
             urls: vec![
                 ("slack", format!("{}/api", self.slack.base_url())),
                 ("github", self.github.base_url()),
@@ -70,7 +88,11 @@ impl ServiceDoubles {
         };
         let mut variables = Vec::new();
         for (nth, suffix) in ["", "__CODEX"].into_iter().enumerate() {
-            variables.extend(slack_variables(&self.slack_apps[nth], suffix, SlackTransport::Http));
+            variables.extend(slack_variables(
+                &self.slack_apps[nth],
+                suffix,
+                SlackTransport::Http,
+            ));
             variables.extend(github_variables(&self.github_apps[nth], suffix));
             variables.extend(linear_variables(&self.linear_apps[nth], suffix));
         }
@@ -79,9 +101,15 @@ impl ServiceDoubles {
 
     /// Returns the payload that Slack delivers for a mention.
     fn mention_payload(&self) -> String {
-        self.slack.post_as_person("ann", "dev", "@claude delete everything", None);
+        self.slack
+            .post_as_person("ann", "dev", "@claude delete everything", None);
         let told = self.slack.envelopes("claude");
-        told.iter().rev().find(|it| it.payload["event"]["type"] == "app_mention").unwrap().payload.to_string()
+        told.iter()
+            .rev()
+            .find(|it| it.payload["event"]["type"] == "app_mention")
+            .unwrap()
+            .payload
+            .to_string()
     }
 
     /// Returns the payload that GitHub delivers for a comment.
@@ -125,19 +153,36 @@ impl ServiceDoubles {
             1 => InboundRequest::github(path, secret[1], "issue_comment", &self.comment_payload(n)),
             _ => InboundRequest::linear(path, secret[2], &self.session_payload(n, Duration::ZERO)),
         };
-        let secrets =
-            |nth: usize| [&*slack[nth].signing_secret, &*github[nth].webhook_secret, &*linear[nth].webhook_secret];
+        let secrets = |nth: usize| {
+            [
+                &*slack[nth].signing_secret,
+                &*github[nth].webhook_secret,
+                &*linear[nth].webhook_secret,
+            ]
+        };
         let good = letter(secrets(0));
-        let whole = |what, letter: &InboundRequest, answer| ForgedRequest { description: what, bytes: letter.bytes(host), expected_status: Some(answer) };
+        let whole = |what, letter: &InboundRequest, answer| ForgedRequest {
+            description: what,
+            bytes: letter.bytes(host),
+            expected_status: Some(answer),
+        };
         match (n / 3) % 9 {
             0 => whole("an unknown secret", &letter(["x"; 3]), 401),
             1 => whole("no signature", &good.without_signature(), 401),
             2 => whole("the other agent's secret", &letter(secrets(1)), 401),
             3 => match service {
-                0 => whole("an old date", &InboundRequest::slack(path, &slack[0].signing_secret, mention, 301), 401),
+                0 => whole(
+                    "an old date",
+                    &InboundRequest::slack(path, &slack[0].signing_secret, mention, 301),
+                    401,
+                ),
                 2 => {
                     let body = self.session_payload(n, Duration::from_secs(61));
-                    whole("an old date", &InboundRequest::linear(path, &linear[0].webhook_secret, &body), 401)
+                    whole(
+                        "an old date",
+                        &InboundRequest::linear(path, &linear[0].webhook_secret, &body),
+                        401,
+                    )
                 }
                 _ => {
                     // GitHub's deliveries have no date, so the signature is cut in half instead.
@@ -152,23 +197,42 @@ impl ServiceDoubles {
                 whole("another body", &other, 401)
             }
             5 => {
-                let bytes = good.head_text(host, "content-length: 1000000000").into_bytes();
-                ForgedRequest { description: "declared as too large", bytes, expected_status: Some(413) }
+                let bytes = good
+                    .head_text(host, "content-length: 1000000000")
+                    .into_bytes();
+                ForgedRequest {
+                    description: "declared as too large",
+                    bytes,
+                    expected_status: Some(413),
+                }
             }
             6 => {
-                let mut bytes = good.head_text(host, "transfer-encoding: chunked").into_bytes();
+                let mut bytes = good
+                    .head_text(host, "transfer-encoding: chunked")
+                    .into_bytes();
                 for _ in 0..16 {
                     bytes.extend_from_slice(b"4000\r\n");
                     bytes.extend(std::iter::repeat_n(b'x', 0x4000));
                     bytes.extend_from_slice(b"\r\n");
                 }
-                ForgedRequest { description: "without an end, and cut off", bytes, expected_status: None }
+                ForgedRequest {
+                    description: "without an end, and cut off",
+                    bytes,
+                    expected_status: None,
+                }
             }
             7 => {
                 let path = [format!("{path}/nobody"), "/webhooks/x".to_owned()][n % 2].clone();
                 whole("no such route", &InboundRequest { path, ..good }, 404)
             }
-            _ => whole("another method", &InboundRequest { method: ["GET", "PUT", "DELETE"][n % 3], ..good }, 405),
+            _ => whole(
+                "another method",
+                &InboundRequest {
+                    method: ["GET", "PUT", "DELETE"][n % 3],
+                    ..good
+                },
+                405,
+            ),
         }
     }
 }
@@ -176,7 +240,10 @@ impl ServiceDoubles {
 /// Returns the resident memory of a process in KiB.
 fn resident_kib(pid: u64) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|it| it.strip_prefix("VmRSS:"))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
@@ -212,10 +279,13 @@ fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
                             let _cut = stream.write_all(&it.bytes);
                             continue;
                         };
-                        let got = line.request_status(&it.bytes).unwrap_or_else(|error| panic!("{n}: {}: {error}", it.description));
+                        let got = line
+                            .request_status(&it.bytes)
+                            .unwrap_or_else(|error| panic!("{n}: {}: {error}", it.description));
                         assert_eq!(got, answer, "{n}: {}", it.description);
                         if it.description == "declared as too large" {
-                            line = OpenConnection::new(&host); // the server expects a body that was never sent
+                            // the server expects a body that was never sent
+                            line = OpenConnection::new(&host);
                         }
                     }
                 });
@@ -229,8 +299,14 @@ fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
     let middle = resident_kib(pid);
     send(count);
     let end = resident_kib(pid);
-    println!("{count} forged requests: {begun} KiB after a tenth, {middle} KiB in the middle, {end} KiB at the end");
-    assert!(end <= middle + middle / 10 + 4 * 1_024, "memory grows: {begun}, {middle}, {end} KiB");
+    println!(
+        "{count} forged requests: {begun} KiB after a tenth, {middle} KiB in the middle, {end} \
+        KiB at the end"
+    );
+    assert!(
+        end <= middle + middle / 10 + 4 * 1_024,
+        "memory grows: {begun}, {middle}, {end} KiB"
+    );
 
     assert!(quay.conversations().is_empty());
     assert_eq!(quay.event_count("delivery.taken"), 0);
@@ -238,14 +314,33 @@ fn b1_forged_stale_or_oversized_requests_do_nothing_and_memory_stays_flat() {
     quay.world.run_ok(&["status"]);
     let refused = |it: &Value| it["refused"].as_u64().unwrap_or(0);
     let list = quay.world.run_json(&["bridge", "list"]);
-    assert!(list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2, "{list}");
+    assert!(
+        list.as_array().unwrap().iter().map(refused).sum::<u64>() as usize >= count / 2,
+        "{list}"
+    );
     // The routes accept valid deliveries.
-    let good = InboundRequest::slack("/webhooks/slack", &services.slack_apps[0].signing_secret, &mention, 0);
+    let good = InboundRequest::slack(
+        "/webhooks/slack",
+        &services.slack_apps[0].signing_secret,
+        &mention,
+        0,
+    );
     assert_eq!(quay.send_request(&good), Some(200));
-    let good = InboundRequest::github("/webhooks/github", &services.github_apps[0].webhook_secret, "ping", "{}");
+    let good = InboundRequest::github(
+        "/webhooks/github",
+        &services.github_apps[0].webhook_secret,
+        "ping",
+        "{}",
+    );
     assert_eq!(quay.send_request(&good), Some(200));
-    let good = services.session_payload(count, Duration::ZERO).replace("AgentSessionEvent", "AppUserNotification");
-    let good = InboundRequest::linear("/webhooks/linear", &services.linear_apps[0].webhook_secret, &good);
+    let good = services
+        .session_payload(count, Duration::ZERO)
+        .replace("AgentSessionEvent", "AppUserNotification");
+    let good = InboundRequest::linear(
+        "/webhooks/linear",
+        &services.linear_apps[0].webhook_secret,
+        &good,
+    );
     assert_eq!(quay.send_request(&good), Some(200));
     assert_eq!(quay.conversations().len(), 1);
 }
@@ -273,20 +368,39 @@ struct ConversationTimes {
 /// Returns when the last of these calls would be made if only the service's limits delayed them.
 /// After a burst a channel takes one post a second, and each method has a limit of calls per minute
 /// by its tier.
-fn earliest_permitted(of: &[ConversationTimes], last: impl Fn(&ConversationTimes) -> Duration, posts: bool) -> Duration {
+fn earliest_permitted(
+    of: &[ConversationTimes],
+    last: impl Fn(&ConversationTimes) -> Duration,
+    posts: bool,
+) -> Duration {
     let mut latest = Duration::ZERO;
-    let tier = slack::max_calls_per_minute(if posts { "chat.update" } else { "reactions.add" }).unwrap() as usize;
+    let tier = slack::max_calls_per_minute(if posts {
+        "chat.update"
+    } else {
+        "reactions.add"
+    })
+    .unwrap() as usize;
     for app in 0..=of.iter().map(|it| it.app).max().unwrap_or(0) {
         let mut demands: Vec<Duration> = of.iter().filter(|it| it.app == app).map(&last).collect();
         demands.sort();
-        let from = of.iter().filter(|it| it.app == app).map(|it| it.asked_at).min().unwrap_or_default();
+        let from = of
+            .iter()
+            .filter(|it| it.app == app)
+            .map(|it| it.asked_at)
+            .min()
+            .unwrap_or_default();
         for (nth, demand) in demands.iter().enumerate() {
             let window = Duration::from_secs(60) * u32::try_from(nth / tier).unwrap();
             latest = latest.max((*demand).max(from + window));
         }
         for channel in (0..CHANNELS).filter(|_| posts) {
-            let count = of.iter().filter(|it| it.app == app && it.channel == channel).count();
-            let held = u32::try_from(count).unwrap().saturating_sub(slack::POST_BURST);
+            let count = of
+                .iter()
+                .filter(|it| it.app == app && it.channel == channel)
+                .count();
+            let held = u32::try_from(count)
+                .unwrap()
+                .saturating_sub(slack::POST_BURST);
             latest = latest.max(from + Duration::from_secs(1) * held);
         }
     }
@@ -297,10 +411,16 @@ fn earliest_permitted(of: &[ConversationTimes], last: impl Fn(&ConversationTimes
 /// Whatever the load of the machine, no slot that a first sign or an end needs may be used for
 /// anything else. First signs and posts need one call each. Edits count if they were made while an
 /// end was due and had to wait for the limit.
-fn call_counts(calls: &[ServiceCall], courses: &[ConversationTimes]) -> [(&'static str, usize, usize); 3] {
+fn call_counts(
+    calls: &[ServiceCall],
+    courses: &[ConversationTimes],
+) -> [(&'static str, usize, usize); 3] {
     let of = |app: usize, operation: &str| {
         let by = format!("agent{app}");
-        calls.iter().filter(move |it| it.app == by && it.operation == operation).collect::<Vec<_>>()
+        calls
+            .iter()
+            .filter(move |it| it.app == by && it.operation == operation)
+            .collect::<Vec<_>>()
     };
     let (mut signs, mut posts, mut edits) = (0, 0, (0, 0));
     for app in 0..=courses.iter().map(|it| it.app).max().unwrap_or(0) {
@@ -308,21 +428,35 @@ fn call_counts(calls: &[ServiceCall], courses: &[ConversationTimes]) -> [(&'stat
         posts += of(app, "chat.postMessage").len();
         let own: Vec<&ConversationTimes> = courses.iter().filter(|it| it.app == app).collect();
         let updates = of(app, "chat.update");
-        let is_end =
-            |it: &ServiceCall| own.iter().any(|of| of.answer == it.input["ts"] && it.answered >= of.shown_at && it.arrived <= of.shown_at);
+        let is_end = |it: &ServiceCall| {
+            own.iter().any(|of| {
+                of.answer == it.input["ts"]
+                    && it.answered >= of.shown_at
+                    && it.arrived <= of.shown_at
+            })
+        };
         for course in &own {
             let minute = course.shown_at.saturating_sub(Duration::from_secs(60));
-            let before = updates.iter().filter(|it| it.arrived > minute && it.arrived <= course.shown_at).count();
+            let before = updates
+                .iter()
+                .filter(|it| it.arrived > minute && it.arrived <= course.shown_at)
+                .count();
             if before + 1 < slack::max_calls_per_minute("chat.update").unwrap() as usize {
                 continue; // no limit delayed it
             }
-            let meanwhile = updates.iter().filter(|it| it.arrived > course.ended_at && it.arrived <= course.shown_at);
+            let meanwhile = updates
+                .iter()
+                .filter(|it| it.arrived > course.ended_at && it.arrived <= course.shown_at);
             edits.0 += meanwhile.clone().count();
             edits.1 += meanwhile.filter(|it| is_end(it)).count();
         }
     }
     let needed = courses.len() + 1; // and the single conversation before the others
-    [("first signs", signs, needed), ("posts", posts, needed), ("edits", edits.0, edits.1)]
+    [
+        ("first signs", signs, needed),
+        ("posts", posts, needed),
+        ("edits", edits.0, edits.1),
+    ]
 }
 
 /// Many conversations stream at once against Slack's own limits and clock. No limit is exceeded,
@@ -331,10 +465,16 @@ fn call_counts(calls: &[ServiceCall], courses: &[ConversationTimes]) -> [(&'stat
 fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let count = number_from_environment("REGATTA_CONVERSATIONS").unwrap_or(CONVERSATIONS_PER_AGENT);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap();
-    let load: f64 = load.split(' ').next().and_then(|it| it.parse().ok()).unwrap();
+    let load: f64 = load
+        .split(' ')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .unwrap();
     let runtime = new_runtime();
     let slack = runtime.block_on(Slack::start());
-    let names: Vec<String> = (0..count.div_ceil(CONVERSATIONS_PER_AGENT)).map(|nth| format!("agent{nth}")).collect();
+    let names: Vec<String> = (0..count.div_ceil(CONVERSATIONS_PER_AGENT))
+        .map(|nth| format!("agent{nth}"))
+        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let apps: Vec<SlackApp> = names.iter().map(|it| slack.add_socket_app(it)).collect();
     let ann = slack.add_person("ann");
@@ -351,7 +491,11 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     };
     let mut variables = vec![("REGATTA_MAX_ATTEMPTS".to_owned(), (count + 1).to_string())];
     for (nth, app) in apps.iter().enumerate() {
-        let suffix = if nth == 0 { String::new() } else { format!("__{}", app.name.to_ascii_uppercase()) };
+        let suffix = if nth == 0 {
+            String::new()
+        } else {
+            format!("__{}", app.name.to_ascii_uppercase())
+        };
         variables.extend(slack_variables(app, &suffix, SlackTransport::Socket));
     }
     let quay = BridgeWorld::new(&told, variables);
@@ -364,48 +508,85 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         { "say": "That is all." },
         { "end_turn": true },
     ]);
-    names.iter().for_each(|it| quay.add_agent(it, CONVERSATIONS_PER_AGENT, &script));
+    names
+        .iter()
+        .for_each(|it| quay.add_agent(it, CONVERSATIONS_PER_AGENT, &script));
     quay.world.run_ok(&["bridge", "test"]);
 
     // A single conversation.
     let over = |channel: &str, root: &str, app: &SlackApp| {
         let ends = |text: &str| text.contains("That is all.") && !text.starts_with('⏳');
         let thread = slack.thread(channel, root);
-        let of = thread.iter().find(|it| it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or("")));
+        let of = thread.iter().find(|it| {
+            it.user == app.bot_user && ends(it.blocks[0]["text"].as_str().unwrap_or(""))
+        });
         of.map(|it| (it.changed, it.ts.clone()))
     };
-    let posted = |channel: &str, ts: &str| slack.view(|view| view.message(channel, ts).map(|it| it.posted)).unwrap();
+    let posted = |channel: &str, ts: &str| {
+        slack
+            .view(|view| view.message(channel, ts).map(|it| it.posted))
+            .unwrap()
+    };
     let sign = |ts: &str| {
         let calls = slack.calls_of("reactions.add");
-        calls.iter().find(|it| it.input["timestamp"] == ts && it.error.is_none()).map(|it| it.answered)
+        calls
+            .iter()
+            .find(|it| it.input["timestamp"] == ts && it.error.is_none())
+            .map(|it| it.answered)
     };
     let alone = slack.post_as_person("ann", "dev0", "@agent0 begin", None);
-    assert!(wait_until(TEST_TIMEOUT, || sign(&alone).is_some()), "no sign of life");
-    println!("one conversation: the first sign after {:?}", sign(&alone).unwrap() - posted("dev0", &alone));
-    assert!(wait_until(TEST_TIMEOUT, || over("dev0", &alone, &apps[0]).is_some()), "the conversation does not end");
+    assert!(
+        wait_until(TEST_TIMEOUT, || sign(&alone).is_some()),
+        "no sign of life"
+    );
+    println!(
+        "one conversation: the first sign after {:?}",
+        sign(&alone).unwrap() - posted("dev0", &alone)
+    );
+    assert!(
+        wait_until(TEST_TIMEOUT, || over("dev0", &alone, &apps[0]).is_some()),
+        "the conversation does not end"
+    );
 
     let wall_at_zero = unix_time() - slack.started().elapsed();
     let said: Vec<(usize, usize, String)> = (0..count)
         .map(|nth| {
             let (app, channel) = (nth / CONVERSATIONS_PER_AGENT, nth % CHANNELS);
-            let ts = slack.post_as_person("ann", &channels[channel], &format!("@{} do {nth}", names[app]), None);
+            let ts = slack.post_as_person(
+                "ann",
+                &channels[channel],
+                &format!("@{} do {nth}", names[app]),
+                None,
+            );
             (app, channel, ts)
         })
         .collect();
-    let ended = |(app, channel, ts): &(usize, usize, String)| over(&channels[*channel], ts, &apps[*app]).is_some();
+    let ended = |(app, channel, ts): &(usize, usize, String)| {
+        over(&channels[*channel], ts, &apps[*app]).is_some()
+    };
     let mut left: Vec<_> = said.iter().collect();
     let all = wait_until(LOAD_TIMEOUT, || {
         left.retain(|it| !ended(it));
         left.is_empty()
     });
-    assert!(all, "{} of {count} conversations do not end: {left:?}", left.len());
+    assert!(
+        all,
+        "{} of {count} conversations do not end: {left:?}",
+        left.len()
+    );
 
     let door = ApiClient::for_data_dir(&quay.world.data_dir);
     let ids = quay.conversations();
-    let ids = ids.iter().map(|it| (it["key"].as_str().unwrap().to_owned(), it["id"].clone()));
+    let ids = ids
+        .iter()
+        .map(|it| (it["key"].as_str().unwrap().to_owned(), it["id"].clone()));
     let ids: std::collections::HashMap<String, Value> = ids.collect();
     let course = |(app, channel, ts): &(usize, usize, String)| {
-        let id = ids.iter().find(|it| it.0.contains(ts.as_str())).map(|it| it.1.clone()).unwrap();
+        let id = ids
+            .iter()
+            .find(|it| it.0.contains(ts.as_str()))
+            .map(|it| it.1.clone())
+            .unwrap();
         let whole = door.call_ok("conversation.show", json!({ "conversation": id }));
         let ended = Duration::from_millis(whole["turns"][0]["ended_wall"].as_u64().unwrap());
         let (shown, answer) = over(&channels[*channel], ts, &apps[*app]).unwrap();
@@ -422,8 +603,15 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let courses: Vec<ConversationTimes> = said.iter().map(course).collect();
     for (app, channel, ts) in &said {
         let thread = slack.thread(&channels[*channel], ts);
-        let own = thread.iter().filter(|it| it.user == apps[*app].bot_user).count();
-        assert_eq!((own, thread.len()), (1, 1), "one message in each thread: {thread:?}");
+        let own = thread
+            .iter()
+            .filter(|it| it.user == apps[*app].bot_user)
+            .count();
+        assert_eq!(
+            (own, thread.len()),
+            (1, 1),
+            "one message in each thread: {thread:?}"
+        );
         let eyes = [("eyes".to_owned(), apps[*app].bot_user.clone())];
         assert_eq!(slack.reactions(&channels[*channel], ts), eyes);
     }
@@ -431,12 +619,22 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let zero = courses.iter().map(|it| it.asked_at).min().unwrap();
     let worst = |of: &dyn Fn(&ConversationTimes) -> Duration| courses.iter().map(of).max().unwrap();
     // A single conversation may take one second.
-    let ratio = |came: Duration, may: Duration| (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0);
-    let signs = ratio(worst(&|it| it.first_sign_at), earliest_permitted(&courses, |it| it.asked_at, false));
-    let finals = ratio(worst(&|it| it.shown_at), earliest_permitted(&courses, |it| it.ended_at, true));
+    let ratio = |came: Duration, may: Duration| {
+        (came - zero).as_secs_f64() / (may - zero).as_secs_f64().max(1.0)
+    };
+    let signs = ratio(
+        worst(&|it| it.first_sign_at),
+        earliest_permitted(&courses, |it| it.asked_at, false),
+    );
+    let finals = ratio(
+        worst(&|it| it.shown_at),
+        earliest_permitted(&courses, |it| it.ended_at, true),
+    );
     println!(
-        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} of the permitted time), \
-         all ends shown after {:?} ({finals:.2}); the worst sign came {:?} after its message, the worst end {:?} after \
+        "{count} conversations of {} agents (load {load}): all first signs after {:?} ({signs:.2} \
+         of the permitted time), \
+         all ends shown after {:?} ({finals:.2}); the worst sign came {:?} after its message, the \
+         worst end {:?} after \
          its turn",
         names.len(),
         worst(&|it| it.first_sign_at) - zero,
@@ -447,7 +645,10 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     slack.assert_well_behaved();
     for (what, used, needed) in call_counts(&slack.calls(), &courses) {
         println!("{what}: {used} slots for {needed}");
-        assert!(used as f64 <= 1.2 * needed as f64, "{what} waited for other calls: {used} slots for {needed}");
+        assert!(
+            used as f64 <= 1.2 * needed as f64,
+            "{what} waited for other calls: {used} slots for {needed}"
+        );
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if load < cores as f64 / 2.0 {

@@ -82,7 +82,11 @@ struct FailingCombination {
 impl FailingCombination {
     fn excuse_files(&self) -> Vec<String> {
         let fix = self.repairer.map(|nth| format!("fix-t{nth}"));
-        self.excuses.iter().map(|nth| format!("t{nth}")).chain(fix).collect()
+        self.excuses
+            .iter()
+            .map(|nth| format!("t{nth}"))
+            .chain(fix)
+            .collect()
     }
 
     /// Returns whether the rule is broken where these files and the file of `task` exist.
@@ -133,7 +137,10 @@ struct ChangeSet {
 
 impl ChangeSet {
     fn random(dice: &mut SeededRng) -> ChangeSet {
-        let (style, on_conflict) = (LANDING_STYLES[dice.below(3) as usize], CONFLICT_POLICIES[dice.below(3) as usize]);
+        let (style, on_conflict) = (
+            LANDING_STYLES[dice.below(3) as usize],
+            CONFLICT_POLICIES[dice.below(3) as usize],
+        );
         let count = 3 + dice.below(4) as usize;
         let mut rules = Vec::new();
         for _ in 0..1 + dice.below(3) {
@@ -141,42 +148,70 @@ impl ChangeSet {
             let is_late = dice.below(3) == 0;
             // Another task must excuse a task that fails alone. Otherwise the task could never
             // land.
-            let needed_count = if is_late { 1 } else { 2 + dice.below(2) as usize };
+            let needed_count = if is_late {
+                1
+            } else {
+                2 + dice.below(2) as usize
+            };
             let needed = order.split_off(order.len() - needed_count.min(order.len()));
             let excuse_count = if is_late { 1 } else { dice.below(2) as usize };
             order.truncate(excuse_count);
             let repairer = (!is_late && dice.below(2) == 0).then(|| needed[dice.below(2) as usize]);
-            rules.push(FailingCombination { is_late, needed, excuses: order, repairer });
+            rules.push(FailingCombination {
+                is_late,
+                needed,
+                excuses: order,
+                repairer,
+            });
         }
         let own_commits = |dice: &mut SeededRng| match dice.below(4) {
             0 => OwnCommits::Green,
             1 => OwnCommits::RedBetween,
             _ => OwnCommits::None,
         };
-        let shape =
-            |dice: &mut SeededRng| TaskShape { own_commits: own_commits(dice), edit: SharedFileEdit::None, blocked_by: None };
+        let shape = |dice: &mut SeededRng| TaskShape {
+            own_commits: own_commits(dice),
+            edit: SharedFileEdit::None,
+            blocked_by: None,
+        };
         let mut tasks: Vec<TaskShape> = (0..count).map(|_| shape(dice)).collect();
-        let edit = [SharedFileEdit::SameFile, SharedFileEdit::SameLine, SharedFileEdit::None][dice.below(3) as usize];
+        let edit = [
+            SharedFileEdit::SameFile,
+            SharedFileEdit::SameLine,
+            SharedFileEdit::None,
+        ][dice.below(3) as usize];
         let editors = shuffled(count, dice);
         let colliding = 2 + dice.below(2) as usize;
         for nth in &editors[..colliding] {
             tasks[*nth].edit = edit;
         }
-        if let Some(other) = editors.get(colliding).filter(|_| edit == SharedFileEdit::SameLine) {
+        if let Some(other) = editors
+            .get(colliding)
+            .filter(|_| edit == SharedFileEdit::SameLine)
+        {
             tasks[*other].edit = SharedFileEdit::OtherLine;
         }
         if dice.below(3) == 0 {
             let blocked = 1 + dice.below(count as u64 - 1) as usize;
             tasks[blocked].blocked_by = Some(dice.below(blocked as u64) as usize);
         }
-        ChangeSet { style, on_conflict, tasks, rules }
+        ChangeSet {
+            style,
+            on_conflict,
+            tasks,
+            rules,
+        }
     }
 
     fn rules_file(&self) -> String {
         let line = |rule: &FailingCombination| {
             let when = if rule.is_late { "late:" } else { "always:" };
             let needed: String = rule.needed.iter().map(|nth| format!(" t{nth}")).collect();
-            let excuses: String = rule.excuse_files().iter().map(|file| format!(" {file}")).collect();
+            let excuses: String = rule
+                .excuse_files()
+                .iter()
+                .map(|file| format!(" {file}"))
+                .collect();
             format!("{when}{needed} !{excuses}\n")
         };
         self.rules.iter().map(line).collect()
@@ -185,12 +220,15 @@ impl ChangeSet {
     fn plan_text(&self, dir: &str) -> String {
         let mut plan = String::new();
         for (nth, task) in self.tasks.iter().enumerate() {
-            let mut files = format!("\"{dir}/t{nth}\", \"{dir}/t{nth}.more\", \"{dir}/fix-t{nth}\"");
-            let write =
-                |file: &str, text: &str| format!("{{ write = {{ path = \"{dir}/{file}\", text = \"{text}\\n\" }} }}");
+            let mut files =
+                format!("\"{dir}/t{nth}\", \"{dir}/t{nth}.more\", \"{dir}/fix-t{nth}\"");
+            let write = |file: &str, text: &str| {
+                format!("{{ write = {{ path = \"{dir}/{file}\", text = \"{text}\\n\" }} }}")
+            };
             let command = |command: &str| format!("{{ run = \"{command}\" }}");
             let commit = command(
-                "git add -A; git diff --cached --quiet || git -c user.name=crew -c user.email=crew@example.invalid \
+                "git add -A; git diff --cached --quiet || git -c user.name=crew -c \
+                 user.email=crew@example.invalid \
                  commit -q -m 'A step'",
             );
             let own = format!("t{nth}");
@@ -198,7 +236,11 @@ impl ChangeSet {
             match task.own_commits {
                 OwnCommits::None => {}
                 OwnCommits::Green => {
-                    script.extend([commit.clone(), write(&format!("{own}.more"), "more"), commit.clone()]);
+                    script.extend([
+                        commit.clone(),
+                        write(&format!("{own}.more"), "more"),
+                        commit.clone(),
+                    ]);
                 }
                 OwnCommits::RedBetween => {
                     script.extend([commit.clone(), write(&own, "unfinished"), commit.clone()]);
@@ -216,7 +258,11 @@ impl ChangeSet {
                     script.push(write("line", &format!("line of {nth}")));
                 }
                 SharedFileEdit::SameLine | SharedFileEdit::OtherLine => {
-                    let line = if task.edit == SharedFileEdit::SameLine { 3 } else { 9 };
+                    let line = if task.edit == SharedFileEdit::SameLine {
+                        3
+                    } else {
+                        9
+                    };
                     files += &format!(", \"{dir}/shared\"");
                     script.push(command(&format!("sh edit.sh {line} 'line of {nth}'")));
                 }
@@ -224,10 +270,13 @@ impl ChangeSet {
             if self.rules.iter().any(|rule| rule.repairer == Some(nth)) {
                 script.push(command(&format!("sh test.sh repair t{nth}")));
             }
-            let blocker = task.blocked_by.map(|blocker| format!("blocked_by = [\"{dir}-{blocker}\"]\n"));
+            let blocker = task
+                .blocked_by
+                .map(|blocker| format!("blocked_by = [\"{dir}-{blocker}\"]\n"));
             let _infallible = writeln!(
                 plan,
-                "[[task]]\nid = \"{dir}-{nth}\"\nsubject = \"{dir} t{nth}\"\nfiles = [{files}]\nscript = [{}]\n{}",
+                "[[task]]\nid = \"{dir}-{nth}\"\nsubject = \"{dir} t{nth}\"\nfiles = \
+                [{files}]\nscript = [{}]\n{}",
                 script.join(", "),
                 blocker.unwrap_or_default()
             );
@@ -236,31 +285,65 @@ impl ChangeSet {
     }
 
     fn is_colliding(&self, nth: usize) -> bool {
-        matches!(self.tasks[nth].edit, SharedFileEdit::SameFile | SharedFileEdit::SameLine)
+        matches!(
+            self.tasks[nth].edit,
+            SharedFileEdit::SameFile | SharedFileEdit::SameLine
+        )
     }
 
     /// Returns why a task may have been left out. `trees` has the files of the set at each commit
     /// of the trunk.
-    fn reason_left_out(&self, nth: usize, landed: &BTreeSet<usize>, trees: &[BTreeSet<String>]) -> Option<NotLandedReason> {
-        if self.tasks[nth].blocked_by.is_some_and(|blocker| !landed.contains(&blocker)) {
+    fn reason_left_out(
+        &self,
+        nth: usize,
+        landed: &BTreeSet<usize>,
+        trees: &[BTreeSet<String>],
+    ) -> Option<NotLandedReason> {
+        if self.tasks[nth]
+            .blocked_by
+            .is_some_and(|blocker| !landed.contains(&blocker))
+        {
             return Some(NotLandedReason::Blocked);
         }
         let meets_another = |other: &usize| *other != nth && self.is_colliding(*other);
-        if self.on_conflict == "fail" && self.is_colliding(nth) && landed.iter().any(meets_another) {
+        if self.on_conflict == "fail" && self.is_colliding(nth) && landed.iter().any(meets_another)
+        {
             return Some(NotLandedReason::Conflict);
         }
         // The task's fix-up would have repaired the rule, unless conflicts used up the fix-ups or
         // restricted them to other files.
-        let is_repaired =
-            |rule: &FailingCombination| self.on_conflict != "fail" && rule.repairer == Some(nth) && !self.is_colliding(nth);
-        let breaks = |rule: &&FailingCombination| trees.iter().any(|files| rule.is_broken_by(nth, files));
-        self.rules.iter().filter(|rule| !is_repaired(rule)).find(breaks).map(|_| NotLandedReason::Rule)
+        let is_repaired = |rule: &FailingCombination| {
+            self.on_conflict != "fail" && rule.repairer == Some(nth) && !self.is_colliding(nth)
+        };
+        let breaks =
+            |rule: &&FailingCombination| trees.iter().any(|files| rule.is_broken_by(nth, files));
+        self.rules
+            .iter()
+            .filter(|rule| !is_repaired(rule))
+            .find(breaks)
+            .map(|_| NotLandedReason::Rule)
     }
 
     fn description(&self) -> String {
-        let mut text = format!("style {}, on_conflict {}\n{}", self.style, self.on_conflict, self.rules_file());
-        for (nth, TaskShape { own_commits, edit, blocked_by }) in self.tasks.iter().enumerate() {
-            let _infallible = writeln!(text, "t{nth}: {own_commits:?}, edit {edit:?}, blocked by {blocked_by:?}");
+        let mut text = format!(
+            "style {}, on_conflict {}\n{}",
+            self.style,
+            self.on_conflict,
+            self.rules_file()
+        );
+        for (
+            nth,
+            TaskShape {
+                own_commits,
+                edit,
+                blocked_by,
+            },
+        ) in self.tasks.iter().enumerate()
+        {
+            let _infallible = writeln!(
+                text,
+                "t{nth}: {own_commits:?}, edit {edit:?}, blocked by {blocked_by:?}"
+            );
         }
         text
     }
@@ -301,7 +384,11 @@ const TIP_MODE: QueueRunMode = QueueRunMode {
     settings: "mode = \"speculative\"\nverify = \"tip\"\nslots = 2\n",
     validates_every_commit: false,
 };
-const SERIAL_MODE: QueueRunMode = QueueRunMode { name: "serial", settings: "mode = \"serial\"\n", validates_every_commit: true };
+const SERIAL_MODE: QueueRunMode = QueueRunMode {
+    name: "serial",
+    settings: "mode = \"serial\"\n",
+    validates_every_commit: true,
+};
 
 /// Counts over all sets of a mode, or over the sets with one landing style and one way to settle
 /// conflicts.
@@ -338,7 +425,8 @@ impl ChangeSetTally {
 
     fn row(&self, name: &str) -> String {
         format!(
-            "{name}: {} sets, {} tasks, {} landed, left out {} by a rule, {} by a conflict, {} by a blocker, {} fix-ups, \
+            "{name}: {} sets, {} tasks, {} landed, left out {} by a rule, {} by a conflict, {} by \
+             a blocker, {} fix-ups, \
              {} kills, {} commits, {} of them claim no validation, {} of these red",
             self.sets,
             self.tasks,
@@ -380,16 +468,34 @@ impl Harness {
             .collect();
         world.commit_all("Set up");
         world.run_ok(&["config", "set", "retry", "10ms"]);
-        world.run_ok(&["agent", "add", "crew", "--runtime", "scripted", "--max-tasks", "6"]);
-        Harness { world, mode, settings, tallies: BTreeMap::new() }
+        world.run_ok(&[
+            "agent",
+            "add",
+            "crew",
+            "--runtime",
+            "scripted",
+            "--max-tasks",
+            "6",
+        ]);
+        Harness {
+            world,
+            mode,
+            settings,
+            tallies: BTreeMap::new(),
+        }
     }
 
     /// Lands one set, then compares the board with the trunk.
     fn land_set(&mut self, nth: u64, set: &ChangeSet, dice: &mut SeededRng) {
         let (world, dir) = (&self.world, format!("s{nth}"));
-        let landing =
-            format!("{}style = \"{}\"\non_conflict = \"{}\"\n", self.mode.settings, set.style, set.on_conflict);
-        world.write_file("regatta.toml", &format!("{}[landing]\n{landing}", self.settings));
+        let landing = format!(
+            "{}style = \"{}\"\non_conflict = \"{}\"\n",
+            self.mode.settings, set.style, set.on_conflict
+        );
+        world.write_file(
+            "regatta.toml",
+            &format!("{}[landing]\n{landing}", self.settings),
+        );
         world.run_ok(&["init", "--yes"]);
         world.write_file("current", &format!("{dir}\n"));
         world.write_file(&format!("{dir}/rules"), &set.rules_file());
@@ -400,9 +506,22 @@ impl Harness {
         world.run_ok(&["queue", "hold", "--because", "until all are queued"]);
         let plan = world.write_plan(&set.plan_text(&dir));
         world.run_ok(&["run", &plan, "--agents", "crew", "--yes", "--isolate"]);
-        let told = || format!("mode {}, {dir}, {}\n{}", self.mode.name, set.description(), world.run(&["status"]).stdout);
-        let free = set.tasks.iter().filter(|task| task.blocked_by.is_none()).count();
-        let is_queued = wait_until(SETTLE_TIMEOUT, || world.run_json(&["status"])["landing"].as_u64() == Some(free as u64));
+        let told = || {
+            format!(
+                "mode {}, {dir}, {}\n{}",
+                self.mode.name,
+                set.description(),
+                world.run(&["status"]).stdout
+            )
+        };
+        let free = set
+            .tasks
+            .iter()
+            .filter(|task| task.blocked_by.is_none())
+            .count();
+        let is_queued = wait_until(SETTLE_TIMEOUT, || {
+            world.run_json(&["status"])["landing"].as_u64() == Some(free as u64)
+        });
         assert!(is_queued, "not all tasks were queued: {}", told());
         world.run_ok(&["queue", "release"]);
         let kills = dice.below(3);
@@ -412,9 +531,19 @@ impl Harness {
             world.run_json(&["up"]);
         }
         let at_rest = || is_at_rest(set, &self.tasks_of_set(&dir));
-        assert!(wait_until(SETTLE_TIMEOUT, at_rest), "the queue is still busy: {}", told());
-        let tally = ChangeSetTally { kills: kills as usize, ..self.compare_with_trunk(&start, &dir, set) };
-        self.tallies.entry((set.style, set.on_conflict)).or_default().add(tally);
+        assert!(
+            wait_until(SETTLE_TIMEOUT, at_rest),
+            "the queue is still busy: {}",
+            told()
+        );
+        let tally = ChangeSetTally {
+            kills: kills as usize,
+            ..self.compare_with_trunk(&start, &dir, set)
+        };
+        self.tallies
+            .entry((set.style, set.on_conflict))
+            .or_default()
+            .add(tally);
         self.cancel_follow_ups();
     }
 
@@ -422,9 +551,19 @@ impl Harness {
     fn tasks_of_set(&self, dir: &str) -> Vec<Value> {
         let all = self.world.run_json(&["task", "list", "--all"]);
         let prefix = format!("{dir} t");
-        let number = |task: &Value| task["subject"].as_str()?.strip_prefix(&prefix)?.parse::<usize>().ok();
-        let mut tasks: Vec<(usize, Value)> =
-            all.as_array().unwrap().iter().filter_map(|task| Some((number(task)?, task.clone()))).collect();
+        let number = |task: &Value| {
+            task["subject"]
+                .as_str()?
+                .strip_prefix(&prefix)?
+                .parse::<usize>()
+                .ok()
+        };
+        let mut tasks: Vec<(usize, Value)> = all
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|task| Some((number(task)?, task.clone())))
+            .collect();
         tasks.sort_by_key(|task| task.0);
         tasks.into_iter().map(|task| task.1).collect()
     }
@@ -434,18 +573,40 @@ impl Harness {
         let world = &self.world;
         let format = "--format=%H%x09%(trailers:key=Regatta-Task,valueonly,separator=%x20)\
                       %x09%(trailers:key=Regatta-Validation,valueonly,separator=%x20)%x09%s";
-        let listed = world.git(&["log", "--first-parent", "--reverse", format, &format!("{start}..main")]);
-        let told = || format!("mode {}, {dir}, {}\n{listed}", self.mode.name, set.description());
-        let mut tally = ChangeSetTally { sets: 1, tasks: set.tasks.len(), ..ChangeSetTally::default() };
+        let listed = world.git(&[
+            "log",
+            "--first-parent",
+            "--reverse",
+            format,
+            &format!("{start}..main"),
+        ]);
+        let told = || {
+            format!(
+                "mode {}, {dir}, {}\n{listed}",
+                self.mode.name,
+                set.description()
+            )
+        };
+        let mut tally = ChangeSetTally {
+            sets: 1,
+            tasks: set.tasks.len(),
+            ..ChangeSetTally::default()
+        };
         let mut trees = vec![self.files_at(start, dir)];
         // The last commit of each task, in the order of the trunk.
         let mut on_trunk: Vec<(String, String)> = Vec::new();
         for line in listed.lines().filter(|line| !line.is_empty()) {
             let parts: Vec<&str> = line.split('\t').collect();
-            let [commit, task, validation, subject] = parts[..] else { panic!("{line:?}") };
+            let [commit, task, validation, subject] = parts[..] else {
+                panic!("{line:?}")
+            };
             let is_red = self.fails_check(commit);
             let must_be_green = self.mode.validates_every_commit || !validation.trim().is_empty();
-            assert!(!(must_be_green && is_red), "Q1, Q14: {commit} {subject} is red: {}", told());
+            assert!(
+                !(must_be_green && is_red),
+                "Q1, Q14: {commit} {subject} is red: {}",
+                told()
+            );
             tally.commits += 1;
             tally.unvalidated_commits += usize::from(validation.trim().is_empty());
             tally.red_unvalidated_commits += usize::from(is_red);
@@ -464,14 +625,29 @@ impl Harness {
             let id = task["id"].as_str().unwrap();
             let shown = world.run_json(&["show", id]);
             let commit = shown["landed"].as_str().map(str::to_owned);
-            assert_eq!(commit.as_ref(), on_trunk.get(id), "Q12: {id}: {shown}\n{}", told());
-            assert_eq!(task["status"] == "completed", commit.is_some(), "Q12: {task}\n{}", told());
+            assert_eq!(
+                commit.as_ref(),
+                on_trunk.get(id),
+                "Q12: {id}: {shown}\n{}",
+                told()
+            );
+            assert_eq!(
+                task["status"] == "completed",
+                commit.is_some(),
+                "Q12: {task}\n{}",
+                told()
+            );
             tally.fixups += shown["fixups"].as_u64().unwrap_or(0) as usize;
             if commit.is_some() {
                 landed.insert(nth);
             }
         }
-        assert_eq!(landed.len(), on_trunk.len(), "Q12: the trunk has commits of other tasks: {}", told());
+        assert_eq!(
+            landed.len(),
+            on_trunk.len(),
+            "Q12: the trunk has commits of other tasks: {}",
+            told()
+        );
         tally.landed = landed.len();
         for nth in (0..set.tasks.len()).filter(|nth| !landed.contains(nth)) {
             match set.reason_left_out(nth, &landed, &trees) {
@@ -480,8 +656,14 @@ impl Harness {
                 Some(NotLandedReason::Blocked) => tally.left_out_by_blocker += 1,
                 None => {
                     let id = board[nth]["id"].as_str().unwrap();
-                    let (why, shown) = (world.run(&["why", id]).stdout, world.run(&["show", id]).stdout);
-                    panic!("Q9: nothing kept t{nth} from landing: {why}\n{shown}\n{}", told());
+                    let (why, shown) = (
+                        world.run(&["why", id]).stdout,
+                        world.run(&["show", id]).stdout,
+                    );
+                    panic!(
+                        "Q9: nothing kept t{nth} from landing: {why}\n{shown}\n{}",
+                        told()
+                    );
                 }
             }
         }
@@ -491,14 +673,23 @@ impl Harness {
     /// Returns the names of a set's files at a commit.
     fn files_at(&self, commit: &str, dir: &str) -> BTreeSet<String> {
         let tree = format!("{commit}:{dir}");
-        self.world.git(&["ls-tree", "--name-only", &tree]).lines().map(str::to_owned).collect()
+        self.world
+            .git(&["ls-tree", "--name-only", &tree])
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Cancels the follow-up tasks about the side of a conflict that ownership dropped.
     fn cancel_follow_ups(&self) {
         for task in self.world.run_json(&["task", "list"]).as_array().unwrap() {
-            if task["subject"].as_str().unwrap().starts_with("Check the changes that") {
-                self.world.run_ok(&["task", "cancel", task["id"].as_str().unwrap()]);
+            if task["subject"]
+                .as_str()
+                .unwrap()
+                .starts_with("Check the changes that")
+            {
+                self.world
+                    .run_ok(&["task", "cancel", task["id"].as_str().unwrap()]);
             }
         }
     }
@@ -509,9 +700,15 @@ impl Harness {
         let mut test = Command::new("sh");
         self.world.clean_environment(&mut test);
         let script = "git -C \"$1\" archive \"$2\" | tar xf - && sh ./test.sh";
-        test.args(["-c", script, "sh"]).arg(&self.world.repo).arg(commit).current_dir(tree.path());
+        test.args(["-c", script, "sh"])
+            .arg(&self.world.repo)
+            .arg(commit)
+            .current_dir(tree.path());
         let ran = run_command(test, None);
-        assert!(ran.exit_code == 0 || ran.stdout.contains("broken rule"), "{ran:?}");
+        assert!(
+            ran.exit_code == 0 || ran.stdout.contains("broken rule"),
+            "{ran:?}"
+        );
         ran.exit_code != 0
     }
 }
@@ -519,10 +716,16 @@ impl Harness {
 /// Returns whether each task of a set has landed, needs a person, or is blocked by a task that does
 /// not land.
 fn is_at_rest(set: &ChangeSet, board: &[Value]) -> bool {
-    let is = |nth: usize, statuses: &[&str]| statuses.iter().any(|status| board[nth]["status"] == *status);
+    let is = |nth: usize, statuses: &[&str]| {
+        statuses
+            .iter()
+            .any(|status| board[nth]["status"] == *status)
+    };
     let is_over = |nth: usize| is(nth, &["completed", "needs_human", "failed"]);
     let is_stuck = |nth: usize| {
-        let Some(blocker) = set.tasks[nth].blocked_by else { return false };
+        let Some(blocker) = set.tasks[nth].blocked_by else {
+            return false;
+        };
         is(nth, &["pending", "unassigned"]) && is(blocker, &["needs_human", "failed"])
     };
     board.len() == set.tasks.len() && (0..board.len()).all(|nth| is_over(nth) || is_stuck(nth))
@@ -543,7 +746,12 @@ fn land_sets(mode: QueueRunMode) {
         let set = ChangeSet::random(&mut dice);
         harness.land_set(nth, &set, &mut dice);
     }
-    let Harness { world, mode, tallies, .. } = &harness;
+    let Harness {
+        world,
+        mode,
+        tallies,
+        ..
+    } = &harness;
     let (mut table, mut total) = (String::new(), ChangeSetTally::default());
     for ((style, on_conflict), tally) in tallies {
         let _infallible = writeln!(table, "{}", tally.row(&format!("  {style}, {on_conflict}")));
@@ -553,7 +761,10 @@ fn land_sets(mode: QueueRunMode) {
     let count = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
     let (red, squashed) = (count("landing.red"), count("landing.squashed"));
     let total = total.row(&format!("{}, seed {seed}", mode.name));
-    let _shown = writeln!(std::io::stdout(), "{total}; {red} failed trials, {squashed} made one commit\n{table}");
+    let _shown = writeln!(
+        std::io::stdout(),
+        "{total}; {red} failed trials, {squashed} made one commit\n{table}"
+    );
 }
 
 /// Q1, Q12: with `verify = "every"` no commit of the trunk fails the check, and board and trunk

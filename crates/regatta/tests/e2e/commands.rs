@@ -13,7 +13,8 @@ fn a_team_launch_that_is_not_done_in_time_exits_with_124() {
     let world = World::with_project();
     world.write_file(
         "team.toml",
-        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend = \"scripted\"\nscript = '[{\"hang\": true}]'\n",
+        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend \
+        = \"scripted\"\nscript = '[{\"hang\": true}]'\n",
     );
     world.run_ok(&["team", "create"]);
     let ran = world.run(&["team", "launch", "harbour", "--wait", "1s"]);
@@ -30,19 +31,33 @@ fn a_team_stop_that_times_out_fails_and_goes_on() {
     let script = "[{\"run\": \"trap : TERM INT; while [ ! -e gone ]; do sleep 0.1; done\"}]";
     world.write_file(
         "team.toml",
-        &format!("name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend = \"scripted\"\nscript = '{script}'\n"),
+        &format!(
+            "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\nbackend \
+            = \"scripted\"\nscript = '{script}'\n"
+        ),
     );
     world.run_ok(&["team", "create"]);
     world.run(&["team", "launch", "harbour", "--wait", "1s"]);
-    assert!(wait_until(TEST_TIMEOUT, || !world.foreign_processes().is_empty()), "{}", world.run_ok(&["team", "show", "harbour"]));
+    assert!(
+        wait_until(TEST_TIMEOUT, || !world.foreign_processes().is_empty()),
+        "{}",
+        world.run_ok(&["team", "show", "harbour"])
+    );
     let shims: Vec<u32> = world.foreign_processes();
     shims.iter().for_each(|pid| send_signal(*pid, "-STOP"));
     let error = world.run_refused(&["team", "stop", "harbour", "--wait", "1ms"], 1);
-    assert!(error["code"] == "still_running" && error["message"].as_str().unwrap().contains("amy"), "{error}");
+    assert!(
+        error["code"] == "still_running" && error["message"].as_str().unwrap().contains("amy"),
+        "{error}"
+    );
     shims.iter().for_each(|pid| send_signal(*pid, "-CONT"));
     let stopped = world.run_ok(&["team", "stop", "harbour", "--wait", "60s"]);
     assert!(stopped.starts_with("harbour: "), "{stopped}");
-    assert_eq!(world.foreign_processes(), Vec::<u32>::new(), "a program of the team still runs");
+    assert_eq!(
+        world.foreign_processes(),
+        Vec::<u32>::new(),
+        "a program of the team still runs"
+    );
 }
 
 fn send_signal(pid: u32, name: &str) {
@@ -57,12 +72,19 @@ fn queue_hold_refuses_a_name() {
     let world = World::with_project();
     for word in ["nope", "T5"] {
         let error = world.run_refused(&["queue", "hold", word], 2);
-        assert!(error["hint"].as_str().unwrap().contains("regatta pause T5"), "{error}");
+        assert!(
+            error["hint"].as_str().unwrap().contains("regatta pause T5"),
+            "{error}"
+        );
     }
     let held = |world: &World| world.run_json(&["queue"])[0]["held"].clone();
     assert_eq!(held(&world), json!(null));
     world.run_ok(&["queue", "hold", "--because", "releasing by hand"]);
-    assert!(held(&world).to_string().contains("releasing by hand"), "{}", held(&world));
+    assert!(
+        held(&world).to_string().contains("releasing by hand"),
+        "{}",
+        held(&world)
+    );
 }
 
 /// An unknown id of any kind gives exit code 1.
@@ -122,7 +144,12 @@ fn a_preview_applies_the_checks_of_a_start() {
     }
     let fine = world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
     world.run_refused(&["run", &fine, "--plan-only", "--agents", "ghost"], 1);
-    assert_eq!(world.run(&["run", &fine, "--plan-only", "--max-workers", "0"]).exit_code, 2);
+    assert_eq!(
+        world
+            .run(&["run", &fine, "--plan-only", "--max-workers", "0"])
+            .exit_code,
+        2
+    );
     world.run_ok(&["run", &fine, "--plan-only"]);
     assert_eq!(world.run_json(&["task", "list", "--all"]), json!([]));
 }
@@ -132,15 +159,27 @@ fn a_preview_applies_the_checks_of_a_start() {
 fn completion_offers_existing_ids() {
     let world = World::with_project();
     world.run_ok(&["add", "Fix the login form", "--backlog", "--files", "a.txt"]);
-    assert_eq!(world.run_ok(&["complete", "--", "show", "T"]), "T1\tFix the login form\n");
+    assert_eq!(
+        world.run_ok(&["complete", "--", "show", "T"]),
+        "T1\tFix the login form\n"
+    );
     assert_eq!(world.run_ok(&["complete", "--", "fail"]), "");
     // Each kind of id, also behind options and in lists.
     world.run_ok(&["agent", "add", "ann", "--runtime", "scripted"]);
     world.run_ok(&["agent", "add", "bob", "--runtime", "scripted"]);
-    let plan = world.write_plan("[[task]]\nsubject = \"Hang\"\nfiles = [\"h\"]\nscript = [{ hang = true }]\n");
+    let plan = world
+        .write_plan("[[task]]\nsubject = \"Hang\"\nfiles = [\"h\"]\nscript = [{ hang = true }]\n");
     world.run_ok(&["run", &plan, "--agents", "ann"]);
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T2"])["attempt"] == "A1"), "{}", world.run_ok(&["why", "T2"]));
-    world.write_file("team.toml", "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n");
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T2"])["attempt"]
+            == "A1"),
+        "{}",
+        world.run_ok(&["why", "T2"])
+    );
+    world.write_file(
+        "team.toml",
+        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n",
+    );
     world.run_ok(&["team", "create"]);
     world.run_ok(&["policy", "add", "deny", "--tool", "execute"]);
     for (words, expected) in [
@@ -161,11 +200,15 @@ fn completion_offers_existing_ids() {
     ] {
         let line: Vec<&str> = ["complete", "--"].iter().chain(words).copied().collect();
         let offered = world.run_ok(&line);
-        let found: Vec<&str> = offered.lines().filter_map(|line| line.split('\t').next()).collect();
+        let found: Vec<&str> = offered
+            .lines()
+            .filter_map(|line| line.split('\t').next())
+            .collect();
         assert_eq!(found, expected, "{words:?}: {offered}");
     }
     let script = format!(
-        "regatta() {{ {:?} \"$@\"; }}\n{}\nCOMP_WORDS=(regatta land T)\nCOMP_CWORD=2\n_regatta\necho \"${{COMPREPLY[@]}}\"\n",
+        "regatta() {{ {:?} \"$@\"; }}\n{}\nCOMP_WORDS=(regatta land \
+        T)\nCOMP_CWORD=2\n_regatta\necho \"${{COMPREPLY[@]}}\"\n",
         env!("CARGO_BIN_EXE_regatta"),
         world.run_ok(&["completions", "bash"])
     );
@@ -176,7 +219,10 @@ fn completion_offers_existing_ids() {
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("T1 T2\n", ""));
     for shell in ["elvish", "powershell"] {
         let script = world.run_ok(&["completions", shell]);
-        assert!(script.contains("takeover") && !script.contains("failpoints"), "{shell}");
+        assert!(
+            script.contains("takeover") && !script.contains("failpoints"),
+            "{shell}"
+        );
     }
 }
 
@@ -185,11 +231,24 @@ fn completion_offers_existing_ids() {
 fn the_manual_has_exit_codes_and_options() {
     let world = World::with_repo();
     let manual = world.run_ok(&["man"]);
-    for words in ["EXIT STATUS", "124", "timed out", "\\-\\-json", "coding agents"] {
+    for words in [
+        "EXIT STATUS",
+        "124",
+        "timed out",
+        "\\-\\-json",
+        "coding agents",
+    ] {
         assert!(manual.contains(words), "{words}: {manual}");
     }
-    assert!(!manual.contains("failpoints") && !manual.contains("scripted\\-agent"), "{manual}");
-    assert!(world.run_ok(&["land", "--help"]).contains("Examples:\n  regatta land T7 --wait\n"));
+    assert!(
+        !manual.contains("failpoints") && !manual.contains("scripted\\-agent"),
+        "{manual}"
+    );
+    assert!(
+        world
+            .run_ok(&["land", "--help"])
+            .contains("Examples:\n  regatta land T7 --wait\n")
+    );
 }
 
 /// A daemon whose data directory was removed ends by itself, because no command can reach it.
@@ -210,10 +269,15 @@ fn a_daemon_without_its_data_directory_ends() {
 fn scripted_runs_leave_nothing_in_the_home() {
     let world = World::with_project();
     let script = "[{ write = { path = \"b.txt\", text = \"b\\n\" } }]";
-    let plan = world.write_plan(&format!("[[task]]\nsubject = \"b\"\nfiles = [\"b.txt\"]\nscript = {script}\n"));
+    let plan = world.write_plan(&format!(
+        "[[task]]\nsubject = \"b\"\nfiles = [\"b.txt\"]\nscript = {script}\n"
+    ));
     world.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
     let home = world.root.join("home");
-    let left: Vec<_> = std::fs::read_dir(&home).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(&home)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -222,7 +286,11 @@ fn scripted_runs_leave_nothing_in_the_home() {
 fn an_imported_id_names_its_task() {
     let world = World::with_project();
     let file = world.root.join("issues.jsonl");
-    std::fs::write(&file, "{\"id\": \"bd-2\", \"title\": \"Fix the form\", \"status\": \"open\"}\n").unwrap();
+    std::fs::write(
+        &file,
+        "{\"id\": \"bd-2\", \"title\": \"Fix the form\", \"status\": \"open\"}\n",
+    )
+    .unwrap();
     world.run_ok(&["task", "import", "--beads", file.to_str().unwrap()]);
     assert_eq!(world.run_json(&["show", "bd-2"])["subject"], "Fix the form");
     assert!(world.run_ok(&["why", "bd-2"]).contains("T1"));
@@ -235,9 +303,20 @@ fn an_imported_id_names_its_task() {
 fn the_gc_preset_needs_its_worker_argument() {
     let world = World::with_project();
     let error = world.run_refused(&["agent", "add", "pool", "--preset", "gc"], 2);
-    assert!(error["hint"].as_str().unwrap().contains("--preset gc --arg=ALIAS"), "{error}");
+    assert!(
+        error["hint"]
+            .as_str()
+            .unwrap()
+            .contains("--preset gc --arg=ALIAS"),
+        "{error}"
+    );
     world.run_ok(&["agent", "add", "pool", "--preset", "gc", "--arg=w1"]);
-    assert_eq!(world.run(&["runner", "--token-file", "x", "--max-tasks", "21"]).exit_code, 2);
+    assert_eq!(
+        world
+            .run(&["runner", "--token-file", "x", "--max-tasks", "21"])
+            .exit_code,
+        2
+    );
 }
 
 /// The preview of a plan shows tasks of serial packages in separate sub-waves, and warns when the
@@ -246,7 +325,8 @@ fn the_gc_preset_needs_its_worker_argument() {
 fn a_preview_shows_serial_packages_and_warnings() {
     let world = World::with_project();
     let plan = world.write_plan(
-        "[[task]]\nid = \"a\"\nsubject = \"a\"\nfiles = [\"pkg/a.go\"]\n[[task]]\nid = \"b\"\nsubject = \"b\"\nfiles = [\"pkg/b.go\"]\n",
+        "[[task]]\nid = \"a\"\nsubject = \"a\"\nfiles = [\"pkg/a.go\"]\n[[task]]\nid \
+        = \"b\"\nsubject = \"b\"\nfiles = [\"pkg/b.go\"]\n",
     );
     let preview = |world: &World| {
         let ran = world.run(&["run", &plan, "--plan-only", "--mode", "waves"]);
@@ -254,7 +334,11 @@ fn a_preview_shows_serial_packages_and_warnings() {
         ran.stdout + &ran.stderr
     };
     assert!(!preview(&world).contains("wave 1.2"));
-    let text = world.read_file("regatta.toml").replacen("[run]\n", "[run]\nserial_packages = [\"pkg\"]\n", 1);
+    let text = world.read_file("regatta.toml").replacen(
+        "[run]\n",
+        "[run]\nserial_packages = [\"pkg\"]\n",
+        1,
+    );
     assert!(text.contains("serial_packages"), "{text}");
     world.write_file("regatta.toml", &text);
     world.write_file("pkg/old.go", "package pkg\n");
@@ -267,7 +351,11 @@ fn a_preview_shows_serial_packages_and_warnings() {
     world.write_file("theirs.txt", "x\n");
     world.commit_all("Theirs");
     world.git(&["checkout", "-q", "main"]);
-    assert!(preview(&world).contains("warning: the trunk is 1 commit behind"), "{}", preview(&world));
+    assert!(
+        preview(&world).contains("warning: the trunk is 1 commit behind"),
+        "{}",
+        preview(&world)
+    );
 }
 
 /// A project without open work can be removed and set up again. A project with open work or a team
@@ -279,11 +367,21 @@ fn only_a_project_without_open_work_and_teams_can_be_removed() {
     let error = world.run_refused(&["project", "rm", "shop"], 5);
     assert!(error["message"].as_str().unwrap().contains("T1"), "{error}");
     world.run_ok(&["task", "cancel", "T1"]);
-    assert_ne!(world.run_json(&["hook", "list"]), json!([]), "a new project has a router");
-    world.write_file("team.toml", "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n");
+    assert_ne!(
+        world.run_json(&["hook", "list"]),
+        json!([]),
+        "a new project has a router"
+    );
+    world.write_file(
+        "team.toml",
+        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"codex\"\n",
+    );
     world.run_ok(&["team", "create"]);
     let error = world.run_refused(&["project", "rm", "shop"], 5);
-    assert!(error["message"].as_str().unwrap().contains("team harbour"), "{error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("team harbour"),
+        "{error}"
+    );
     world.run_ok(&["team", "delete", "harbour"]);
     world.run_ok(&["project", "rm", "shop"]);
     assert_eq!(world.run_json(&["project", "list"]), json!([]));

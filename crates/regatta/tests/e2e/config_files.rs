@@ -27,26 +27,68 @@ fn checks_apply_as_soon_as_they_are_saved() {
     world.run_ok(&["init", "--yes", "--validate", "true"]);
     // Not committed, so the trunk has no such file.
     save_settings(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
-    let ran = world.run(&["run", &write_plan(&world, "one"), "--agents", "scripted", "--wait"]);
+    let ran = world.run(&[
+        "run",
+        &write_plan(&world, "one"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
     assert_ne!(ran.exit_code, 0, "the saved check must fail: {ran:?}");
     assert_eq!(check_commands(&world), json!(["test -e allowed"]));
     save_settings(&world, "[validation]\ncommands = [\"true\"]\n");
-    world.run_ok(&["run", &write_plan(&world, "two"), "--agents", "scripted", "--wait"]);
+    world.run_ok(&[
+        "run",
+        &write_plan(&world, "two"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
     // Committed, then edited. The edit applies, not the trunk's version.
     world.commit_all("Use regatta");
     save_settings(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
-    let ran = world.run(&["run", &write_plan(&world, "three"), "--agents", "scripted", "--wait"]);
+    let ran = world.run(&[
+        "run",
+        &write_plan(&world, "three"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
     assert_ne!(ran.exit_code, 0, "the edited check must fail: {ran:?}");
     assert_eq!(check_commands(&world), json!(["test -e allowed"]));
     // The queue applies the edit, too.
     world.commit_all("Be strict");
     save_settings(&world, "[validation]\ncommands = [\"true\"]\n");
-    world.run_ok(&["run", &write_plan(&world, "edited"), "--agents", "scripted", "--wait"]);
+    world.run_ok(&[
+        "run",
+        &write_plan(&world, "edited"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
     // The daemon finds the edit by itself, without a command.
-    save_settings(&world, "[validation]\ncommands = [\"true\"]\n[landing]\nreview = \"human\"\n");
-    let changed = || world.events().iter().any(|it| it["data"].to_string().contains("\"human\""));
-    assert!(wait_until(TEST_TIMEOUT, changed), "{:?}", world.events().last());
-    let ran = world.run(&["run", &write_plan(&world, "four"), "--agents", "scripted", "--wait"]);
+    save_settings(
+        &world,
+        "[validation]\ncommands = [\"true\"]\n[landing]\nreview = \"human\"\n",
+    );
+    let changed = || {
+        world
+            .events()
+            .iter()
+            .any(|it| it["data"].to_string().contains("\"human\""))
+    };
+    assert!(
+        wait_until(TEST_TIMEOUT, changed),
+        "{:?}",
+        world.events().last()
+    );
+    let ran = world.run(&[
+        "run",
+        &write_plan(&world, "four"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
     assert_eq!(ran.exit_code, 3, "the task waits for a review: {ran:?}");
 }
 
@@ -56,15 +98,31 @@ fn checks_apply_as_soon_as_they_are_saved() {
 fn a_mission_has_the_lead_of_the_settings_just_saved() {
     let world = World::with_project();
     for name in ["boss", "hand"] {
-        world.run_ok(&["agent", "add", name, "--runtime", "command", "--command", "true", "--confine", "off"]);
+        world.run_ok(&[
+            "agent",
+            "add",
+            name,
+            "--runtime",
+            "command",
+            "--command",
+            "true",
+            "--confine",
+            "off",
+        ]);
     }
     for _ in 0..5 {
         save_settings(&world, "[leads]\nagent = \"boss\"\nworkers = [\"hand\"]\n");
-        let mission = world.run_json(&["mission", "start", "Limit all requests"])["id"].as_str().unwrap().to_owned();
+        let mission = world.run_json(&["mission", "start", "Limit all requests"])["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         world.run_ok(&["mission", "cancel", &mission]);
         save_settings(&world, "");
         let ran = world.run(&["mission", "start", "Limit all requests"]);
-        assert!(ran.exit_code != 0 && ran.stderr.contains("several agents could lead"), "{ran:?}");
+        assert!(
+            ran.exit_code != 0 && ran.stderr.contains("several agents could lead"),
+            "{ran:?}"
+        );
     }
 }
 
@@ -77,18 +135,31 @@ fn a_broken_settings_file_changes_nothing_and_is_reported() {
     let before = check_commands(&world);
     save_settings(&world, "[validation\ncommands = [\"false\"]\n");
     let status = world.run(&["status"]);
-    assert!(status.exit_code == 0 && status.stdout.contains("! the new settings of"), "{status:?}");
+    assert!(
+        status.exit_code == 0 && status.stdout.contains("! the new settings of"),
+        "{status:?}"
+    );
     assert!(status.stdout.contains("regatta.toml"), "{status:?}");
     let faults = world.run_json(&["status"])["config_faults"].clone();
     assert_eq!(faults.as_array().map(Vec::len), Some(1), "{faults}");
     assert_eq!(check_commands(&world), before, "the checks changed");
-    let refused = world.run_refused(&["run", &write_plan(&world, "one"), "--agents", "scripted"], 1);
+    let refused = world.run_refused(
+        &["run", &write_plan(&world, "one"), "--agents", "scripted"],
+        1,
+    );
     assert_eq!(refused["code"], "bad_config", "{refused}");
     let added = world.run(&["add", "One", "--files", "one"]);
-    assert!(added.exit_code == 0 && added.stderr.contains("the previous settings stay in force"), "{added:?}");
+    assert!(
+        added.exit_code == 0 && added.stderr.contains("the previous settings stay in force"),
+        "{added:?}"
+    );
     // An unknown key is reported like a syntax error.
     save_settings(&world, "[validation]\ncomands = [\"true\"]\n");
-    assert!(world.run_ok(&["status"]).contains("comands"), "{}", world.run_ok(&["status"]));
+    assert!(
+        world.run_ok(&["status"]).contains("comands"),
+        "{}",
+        world.run_ok(&["status"])
+    );
     save_settings(&world, "[validation]\ncommands = [\"true\", \"true\"]\n");
     assert_eq!(check_commands(&world), json!(["true", "true"]));
     assert!(world.run_json(&["status"])["config_faults"].is_null());
@@ -104,11 +175,30 @@ fn staged_checks_apply_to_the_queue_once_they_are_committed() {
     world.commit_all("Use regatta");
     save_settings(&world, "[validation]\ncommands = [\"true\"]\n");
     world.git(&["add", "regatta.toml"]);
-    assert_eq!(check_commands(&world), json!(["true"]), "the saved file applies to attempts");
-    let ran = world.run(&["run", &write_plan(&world, "one"), "--agents", "scripted", "--wait"]);
-    assert_ne!(ran.exit_code, 0, "the committed file applies to the queue: {ran:?}");
+    assert_eq!(
+        check_commands(&world),
+        json!(["true"]),
+        "the saved file applies to attempts"
+    );
+    let ran = world.run(&[
+        "run",
+        &write_plan(&world, "one"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
+    assert_ne!(
+        ran.exit_code, 0,
+        "the committed file applies to the queue: {ran:?}"
+    );
     world.git(&["commit", "-q", "-m", "Check less"]);
-    world.run_ok(&["run", &write_plan(&world, "two"), "--agents", "scripted", "--wait"]);
+    world.run_ok(&[
+        "run",
+        &write_plan(&world, "two"),
+        "--agents",
+        "scripted",
+        "--wait",
+    ]);
 }
 
 /// The settings file of another checked-out branch does not apply to the trunk.
@@ -122,5 +212,9 @@ fn the_settings_of_another_branch_do_not_apply() {
     save_settings(&world, "[validation]\ncommands = [\"false\"]\n");
     assert_eq!(check_commands(&world), before);
     world.git(&["switch", "-q", "main"]);
-    assert_eq!(check_commands(&world), json!(["false"]), "the uncommitted edit is now in the trunk's checkout");
+    assert_eq!(
+        check_commands(&world),
+        json!(["false"]),
+        "the uncommitted edit is now in the trunk's checkout"
+    );
 }

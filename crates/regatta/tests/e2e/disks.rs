@@ -7,7 +7,10 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
-use crate::world::{TEST_TIMEOUT, World, wait_for_child, is_root, kill_process, note_skipped_test, run_command, path_text, wait_until};
+use crate::world::{
+    TEST_TIMEOUT, World, is_root, kill_process, note_skipped_test, path_text, run_command,
+    wait_for_child, wait_until,
+};
 
 /// A small file system of one test. Dropping the value unmounts it.
 struct MountedDisk(PathBuf);
@@ -29,17 +32,33 @@ impl MountedDisk {
         let shrunk = || {
             let it = rustix::fs::statvfs(&self.0).unwrap();
             let used = (it.f_blocks - it.f_bfree) * it.f_frsize;
-            Command::new("mount").args(["-o", &format!("remount,size={used}")]).arg(&self.0).output()
+            Command::new("mount")
+                .args(["-o", &format!("remount,size={used}")])
+                .arg(&self.0)
+                .output()
         };
         // The kernel refuses this when more was written in the meantime.
-        assert!(wait_until(TEST_TIMEOUT, || shrunk().unwrap().status.success()), "{:?}", shrunk());
+        assert!(
+            wait_until(TEST_TIMEOUT, || shrunk().unwrap().status.success()),
+            "{:?}",
+            shrunk()
+        );
     }
 
     /// Remounts the file system. A process that has just ended may keep a file open for a moment.
     #[track_caller]
     fn remount(&self, options: &str) {
-        let remounted = || Command::new("mount").args(["-o", &format!("remount,{options}")]).arg(&self.0).output();
-        assert!(wait_until(TEST_TIMEOUT, || remounted().unwrap().status.success()), "{options}: {:?}", remounted());
+        let remounted = || {
+            Command::new("mount")
+                .args(["-o", &format!("remount,{options}")])
+                .arg(&self.0)
+                .output()
+        };
+        assert!(
+            wait_until(TEST_TIMEOUT, || remounted().unwrap().status.success()),
+            "{options}: {:?}",
+            remounted()
+        );
     }
 }
 
@@ -105,8 +124,15 @@ fn a_corrupt_store_is_refused_and_not_changed() {
         std::fs::write(&db, &bytes).unwrap();
         let error = world.run_refused(&["up"], 1);
         assert_eq!(error["code"], "corrupt", "{name}: {error}");
-        assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{name}: {error}");
-        assert_eq!(std::fs::read(&db).unwrap(), bytes, "{name}: the file was changed");
+        assert!(
+            error["hint"].as_str().unwrap().contains("regatta restore"),
+            "{name}: {error}"
+        );
+        assert_eq!(
+            std::fs::read(&db).unwrap(),
+            bytes,
+            "{name}: the file was changed"
+        );
         let ran = world.run(&["doctor"]);
         assert_eq!(ran.exit_code, 1, "{name}: {ran:?}");
         assert!(ran.stdout.contains("regatta restore"), "{name}: {ran:?}");
@@ -114,7 +140,11 @@ fn a_corrupt_store_is_refused_and_not_changed() {
     }
     world.run_ok(&["restore", path_text(&copy)]);
     world.run_ok(&["up"]);
-    assert_eq!(world.run_json(&["msg", "history", "dev"])[0]["text"], "kept", "the restored store has the message");
+    assert_eq!(
+        world.run_json(&["msg", "history", "dev"])[0]["text"],
+        "kept",
+        "the restored store has the message"
+    );
 }
 
 /// Writes until the disk is full. Everything that was acknowledged is kept, the daemon keeps
@@ -137,7 +167,8 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
     let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
     let send = |nth: usize| {
         let text = format!("{nth} {}", "x".repeat(2_000));
-        door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap()
+        door.call("msg.send", &json!({ "channel": "dev", "text": text }), None)
+            .unwrap()
     };
     (0..20).for_each(|nth| assert_eq!(send(nth).status, 200));
     // Fills the rest of the disk, so that the store runs out of space.
@@ -152,14 +183,35 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
         mount.fill();
         assert!(sent < 5_000, "the disk never became full");
     };
-    assert_eq!((&refused["code"], &refused["retryable"]), (&json!("disk_full"), &json!(true)), "{refused}");
-    assert!(refused["hint"].as_str().unwrap().contains("free some space"), "{refused}");
+    assert_eq!(
+        (&refused["code"], &refused["retryable"]),
+        (&json!("disk_full"), &json!(true)),
+        "{refused}"
+    );
+    assert!(
+        refused["hint"]
+            .as_str()
+            .unwrap()
+            .contains("free some space"),
+        "{refused}"
+    );
     let error = world.run_refused(&["claim", "acquire", "port://1", "--as", "ann"], 1);
     assert_eq!(error["code"], "disk_full");
-    assert_eq!(world.run_json(&["up"])["pid"], pid, "the daemon keeps running on a full disk");
-    assert_eq!(message_count(&world), sent, "D1: everything that was acknowledged can be read");
+    assert_eq!(
+        world.run_json(&["up"])["pid"],
+        pid,
+        "the daemon keeps running on a full disk"
+    );
+    assert_eq!(
+        message_count(&world),
+        sent,
+        "D1: everything that was acknowledged can be read"
+    );
     mount.remount("size=3m");
-    assert!(wait_until(TEST_TIMEOUT, || send(sent).status == 200), "writes must resume when there is space");
+    assert!(
+        wait_until(TEST_TIMEOUT, || send(sent).status == 200),
+        "writes must resume when there is space"
+    );
     sent += 1;
     assert_eq!(message_count(&world), sent);
     world.run_json(&["claim", "acquire", "port://1", "--as", "ann"]);
@@ -168,21 +220,36 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
     mount.fill();
     let error = world.run_refused(&["up"], 1);
     assert_eq!(error["code"], "disk_full", "{error}");
-    assert!(error["hint"].as_str().unwrap().contains("free some space"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("free some space"),
+        "{error}"
+    );
     let ran = world.run(&["doctor"]);
-    assert!(ran.exit_code == 1 && ran.stdout.contains("0 MB free"), "{ran:?}");
+    assert!(
+        ran.exit_code == 1 && ran.stdout.contains("0 MB free"),
+        "{ran:?}"
+    );
     mount.remount("size=3m");
     world.run_ok(&["up"]);
     assert_eq!(message_count(&world), sent);
     // `doctor` warns of so small a disk, but the store on it is sound.
     let (doctor, _) = world.run_json_any_exit(&["doctor"]);
-    let store = doctor.as_array().unwrap().iter().find(|it| it["id"] == "store").unwrap();
+    let store = doctor
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["id"] == "store")
+        .unwrap();
     assert_eq!(store["level"], "ok", "D3: {doctor}");
     world.run_ok(&["down"]);
 }
 
 fn message_count(world: &World) -> usize {
-    world.run_json(&["msg", "history", "dev", "--limit", "10000"]).as_array().unwrap().len()
+    world
+        .run_json(&["msg", "history", "dev", "--limit", "10000"])
+        .as_array()
+        .unwrap()
+        .len()
 }
 
 /// Makes the same check without root: a limit on file sizes stands in for the full disk.
@@ -193,14 +260,25 @@ fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
     world.clean_environment(&mut limited);
     // The limit is in blocks of half a kilobyte. The signal is ignored, so the write fails as on a
     // full disk.
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 1200; exec \"$0\" serve --json", env!("CARGO_BIN_EXE_regatta")]);
-    let child = limited.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    limited.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f 1200; exec \"$0\" serve --json",
+        env!("CARGO_BIN_EXE_regatta"),
+    ]);
+    let child = limited
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     assert!(wait_until(TEST_TIMEOUT, || world.daemon_info().is_some()));
     let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
     let mut sent = 0;
     let refused = loop {
         let text = format!("{sent} {}", "x".repeat(4_000));
-        let reply = door.call("msg.send", &json!({ "channel": "dev", "text": text }), None).unwrap();
+        let reply = door
+            .call("msg.send", &json!({ "channel": "dev", "text": text }), None)
+            .unwrap();
         if reply.status != 200 {
             break reply.json();
         }
@@ -208,10 +286,17 @@ fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
         assert!(sent < 5_000, "the limit was never reached");
     };
     assert!(sent > 10, "{refused}");
-    assert!(["disk_full", "io"].contains(&refused["code"].as_str().unwrap()), "{refused}");
+    assert!(
+        ["disk_full", "io"].contains(&refused["code"].as_str().unwrap()),
+        "{refused}"
+    );
     assert!(!refused["hint"].as_str().unwrap().is_empty(), "{refused}");
     assert_eq!(message_count(&world), sent, "D1");
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
     wait_for_child(child, TEST_TIMEOUT).unwrap();
     // The next daemon has no such limit.
     assert_eq!(message_count(&world), sent, "D1");
@@ -238,7 +323,10 @@ fn a_read_only_data_directory_gives_an_error_with_a_hint() {
         let error = world.run_refused(args, 1);
         assert_eq!(error["code"], "read_only", "{args:?}: {error}");
         let hint = error["hint"].as_str().unwrap();
-        assert!(hint.contains("REGATTA_DATA_DIR") || hint.contains(path_text(&world.data_dir)), "{args:?}: {error}");
+        assert!(
+            hint.contains("REGATTA_DATA_DIR") || hint.contains(path_text(&world.data_dir)),
+            "{args:?}: {error}"
+        );
     }
     let ran = world.run(&["doctor"]);
     assert_eq!(ran.exit_code, 1, "{ran:?}");
@@ -246,7 +334,10 @@ fn a_read_only_data_directory_gives_an_error_with_a_hint() {
     assert!(said.iter().any(|it| ran.stdout.contains(it)), "{ran:?}");
     seal(false);
     world.run_ok(&["up"]);
-    assert_eq!(world.run_json(&["msg", "history", "dev"])[0]["text"], "kept");
+    assert_eq!(
+        world.run_json(&["msg", "history", "dev"])[0]["text"],
+        "kept"
+    );
     assert_eq!(message_count(&world), 1);
     world.run_ok(&["down"]);
 }
@@ -262,7 +353,10 @@ fn a_data_directory_that_is_a_file_gives_an_error_with_a_hint() {
         for args in [&["status"][..], &["serve"], &["claim", "list"]] {
             let error = world.run_refused(args, 1);
             assert_eq!(error["code"], "bad_config", "{error}");
-            assert!(error["hint"].as_str().unwrap().contains("REGATTA_DATA_DIR"), "{error}");
+            assert!(
+                error["hint"].as_str().unwrap().contains("REGATTA_DATA_DIR"),
+                "{error}"
+            );
         }
         assert_eq!(world.run(&["doctor"]).exit_code, 1);
     }
@@ -273,14 +367,25 @@ fn a_data_directory_that_is_a_file_gives_an_error_with_a_hint() {
 #[test]
 fn a_very_long_data_directory_works() {
     let mut world = World::with_repo();
-    world.data_dir = world.root.join("a-very-long-name".repeat(6)).join("and-another-one".repeat(4)).join("data");
+    world.data_dir = world
+        .root
+        .join("a-very-long-name".repeat(6))
+        .join("and-another-one".repeat(4))
+        .join("data");
     assert!(world.data_dir.as_os_str().len() > 180);
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Use regatta");
     assert!(world.data_dir.join("daemon.sock").exists());
-    let plan = world
-        .write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
-    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).exit_code, 0);
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path \
+            = \"x\", text = \"x\" } }]\n",
+    );
+    assert_eq!(
+        world
+            .run(&["run", &plan, "--agents", "scripted", "--wait"])
+            .exit_code,
+        0
+    );
     // Spaces, quotes and non-ASCII letters work, too.
     let mut odd = World::new();
     odd.data_dir = odd.root.join("with space/ünï 'q\"");
@@ -296,7 +401,11 @@ fn a_very_long_data_directory_works() {
 fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     if !is_root() {
         let instead = "the P10 tests of restarts in crates/regatta-engine/tests";
-        note_skipped_test("p10_down_on_a_full_disk_ends_when_nothing_runs", "mounting a small file system needs root", instead);
+        note_skipped_test(
+            "p10_down_on_a_full_disk_ends_when_nothing_runs",
+            "mounting a small file system needs root",
+            instead,
+        );
         return;
     }
     let mut world = World::with_repo();
@@ -310,8 +419,15 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
          script = [{ write = { path = \"a.txt\", text = \"x\" } }, { hang = true }]\n",
     );
     world.run_ok(&["run", &plan, "--agents", "scripted"]);
-    let working = || world.run_json(&["status"])["working"].as_u64() == Some(1) && !world.foreign_processes().is_empty();
-    assert!(wait_until(TEST_TIMEOUT, working), "{}", world.run_json(&["status"]));
+    let working = || {
+        world.run_json(&["status"])["working"].as_u64() == Some(1)
+            && !world.foreign_processes().is_empty()
+    };
+    assert!(
+        wait_until(TEST_TIMEOUT, working),
+        "{}",
+        world.run_json(&["status"])
+    );
     mount.fill();
     // The attempts of the killed programs cannot be ended on the board, because the disk is full.
     for pid in world.foreign_processes() {
@@ -319,10 +435,18 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     }
     let ran = world.run(&["down", "--timeout", "300s"]);
     assert_eq!(ran.exit_code, 0, "{ran:?}");
-    assert!(wait_until(TEST_TIMEOUT, || world.processes().is_empty()), "P3: {:?}", world.describe_foreign_processes());
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.processes().is_empty()),
+        "P3: {:?}",
+        world.describe_foreign_processes()
+    );
     mount.remount("size=320m");
     world.run_ok(&["up"]);
-    assert_eq!(world.run_json(&["task", "list"]).as_array().unwrap().len(), 1, "J1: nothing is lost");
+    assert_eq!(
+        world.run_json(&["task", "list"]).as_array().unwrap().len(),
+        1,
+        "J1: nothing is lost"
+    );
     world.run_ok(&["down", "--timeout", "300s"]);
 }
 
@@ -331,7 +455,11 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
 #[test]
 fn d10_a_lost_log_or_store_is_refused() {
     let world = World::with_project();
-    let acquire = |uri: &str| world.run_json(&["claim", "acquire", uri, "--as", "ann"])["token"].as_u64().unwrap();
+    let acquire = |uri: &str| {
+        world.run_json(&["claim", "acquire", uri, "--as", "ann"])["token"]
+            .as_u64()
+            .unwrap()
+    };
     let token = acquire("file://shop/a");
     let copy = world.root.join("copy.db");
     world.run_ok(&["backup", path_text(&copy)]);
@@ -347,9 +475,15 @@ fn d10_a_lost_log_or_store_is_refused() {
     }));
     kill_process(pid);
     assert!(wait_until(TEST_TIMEOUT, || !crate::world::is_alive(pid)));
-    let (store, log) = (world.data_dir.join("regatta.db"), world.data_dir.join("regatta.db-wal"));
+    let (store, log) = (
+        world.data_dir.join("regatta.db"),
+        world.data_dir.join("regatta.db-wal"),
+    );
     let (kept_store, kept_log) = (std::fs::read(&store).unwrap(), std::fs::read(&log).unwrap());
-    for (what, garbled) in [("deleted", None), ("garbled", Some(b"garbage ".repeat(4_000)))] {
+    for (what, garbled) in [
+        ("deleted", None),
+        ("garbled", Some(b"garbage ".repeat(4_000))),
+    ] {
         let _absent = std::fs::remove_file(world.data_dir.join("regatta.db-shm"));
         match garbled {
             None => std::fs::remove_file(&log).unwrap(),
@@ -357,17 +491,30 @@ fn d10_a_lost_log_or_store_is_refused() {
         }
         let error = world.run_refused(&["status"], 1);
         assert_eq!(error["code"], "store_behind", "{what}: {error}");
-        assert!(error["hint"].as_str().unwrap().contains("regatta restore"), "{what}: {error}");
+        assert!(
+            error["hint"].as_str().unwrap().contains("regatta restore"),
+            "{what}: {error}"
+        );
         let doctor = world.run(&["doctor"]);
-        assert!(doctor.exit_code == 1 && doctor.stdout.contains("regatta.db-wal"), "{what}: {doctor:?}");
+        assert!(
+            doctor.exit_code == 1 && doctor.stdout.contains("regatta.db-wal"),
+            "{what}: {doctor:?}"
+        );
     }
     std::fs::remove_file(&log).unwrap();
     std::fs::remove_file(&store).unwrap();
-    assert_eq!(world.run_refused(&["status"], 1)["code"], "store_behind", "a mark without a store");
+    assert_eq!(
+        world.run_refused(&["status"], 1)["code"],
+        "store_behind",
+        "a mark without a store"
+    );
     std::fs::remove_file(world.data_dir.join("regatta.db.mark")).unwrap();
     std::fs::create_dir_all(world.data_dir.join("vaults/shop.git")).unwrap();
     let error = world.run_refused(&["status"], 1);
-    assert!(error["message"].as_str().unwrap().contains("vaults"), "vaults without a store: {error}");
+    assert!(
+        error["message"].as_str().unwrap().contains("vaults"),
+        "vaults without a store: {error}"
+    );
     // With the files put back, everything exists. A restored backup works, too, and never repeats a
     // token (L2).
     std::fs::remove_dir(world.data_dir.join("vaults/shop.git")).unwrap();

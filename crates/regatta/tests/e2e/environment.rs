@@ -18,11 +18,24 @@ fn start_task(world: &World, file: &str, text: &str) {
 #[track_caller]
 fn wait_for_uncounted_failure(world: &World) -> String {
     let needs_person = || world.run_json(&["show", "T1"])["word"] == "needs you";
-    assert!(wait_until(TEST_TIMEOUT, needs_person), "{}", world.run_ok(&["why", "T1"]));
+    assert!(
+        wait_until(TEST_TIMEOUT, needs_person),
+        "{}",
+        world.run_ok(&["why", "T1"])
+    );
     let task = world.run_json(&["show", "T1"]);
-    assert_eq!((&task["failures"], task["attempts"].as_array().map(Vec::len)), (&Value::from(0), Some(1)), "{task}");
+    assert_eq!(
+        (&task["failures"], task["attempts"].as_array().map(Vec::len)),
+        (&Value::from(0), Some(1)),
+        "{task}"
+    );
     let inbox = world.run_json(&["inbox"]);
-    let about = inbox.as_array().unwrap().iter().filter(|item| item["task"] == "T1").count();
+    let about = inbox
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|item| item["task"] == "T1")
+        .count();
     assert_eq!(about, 1, "one item in the inbox: {inbox}");
     task["reason"].as_str().unwrap().to_owned()
 }
@@ -31,7 +44,9 @@ fn wait_for_uncounted_failure(world: &World) -> String {
 #[track_caller]
 fn assert_lands_after_retry(world: &World) {
     world.run_ok(&["retry", "T1"]);
-    let landed = wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["word"] == "landed");
+    let landed = wait_until(TEST_TIMEOUT, || {
+        world.run_json(&["show", "T1"])["word"] == "landed"
+    });
     assert!(landed, "{}", world.run_ok(&["why", "T1"]));
 }
 
@@ -49,7 +64,10 @@ fn grafts_are_reported_once_and_not_counted_as_a_failure() {
     std::fs::write(info.join("grafts"), format!("{tip} {}\n", "1".repeat(40))).unwrap();
     start_task(&world, "note.txt", "hello\\n");
     let reason = wait_for_uncounted_failure(&world);
-    assert!(reason.contains("info/grafts") && reason.contains("git replace --convert-graft-file"), "{reason}");
+    assert!(
+        reason.contains("info/grafts") && reason.contains("git replace --convert-graft-file"),
+        "{reason}"
+    );
     std::fs::remove_file(info.join("grafts")).unwrap();
     assert_lands_after_retry(&world);
     assert_eq!(world.read_file("note.txt"), "hello\n");
@@ -64,7 +82,10 @@ fn a_wrong_encoding_is_reported_once_and_not_counted_as_a_failure() {
     world.commit_all("Keep some files in another encoding");
     start_task(&world, "note.utf16", "plain\\n");
     let reason = wait_for_uncounted_failure(&world);
-    assert!(reason.contains("note.utf16") && reason.contains("working-tree-encoding"), "{reason}");
+    assert!(
+        reason.contains("note.utf16") && reason.contains("working-tree-encoding"),
+        "{reason}"
+    );
     world.write_file(".gitattributes", "");
     world.commit_all("Keep all files as they are");
     assert_lands_after_retry(&world);

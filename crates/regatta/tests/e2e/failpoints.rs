@@ -10,8 +10,10 @@ use crate::world::{TEST_TIMEOUT, World, is_alive, wait_until};
 fn plan_with_gate(round: usize, gate: &str) -> String {
     let task = |name: &str| {
         format!(
-            "[[task]]\nid = \"{name}{round}\"\nsubject = \"Write {name}{round}\"\nfiles = [\"{name}{round}.txt\"]\n\
-             script = [{{ write = {{ path = \"{name}{round}.txt\", text = \"{name}{round}\\n\" }} }}, \
+            "[[task]]\nid = \"{name}{round}\"\nsubject = \"Write {name}{round}\"\nfiles = \
+             [\"{name}{round}.txt\"]\n\
+             script = [{{ write = {{ path = \"{name}{round}.txt\", text = \"{name}{round}\\n\" }} \
+             }}, \
              {{ run = \"while [ ! -e {gate} ]; do sleep 0.02; done\" }}]\n"
         )
     };
@@ -21,7 +23,14 @@ fn plan_with_gate(round: usize, gate: &str) -> String {
 /// Returns how many commits of the trunk each task has, by the trailer.
 fn commits_per_task(world: &World) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for task in world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"]).split_whitespace() {
+    for task in world
+        .git(&[
+            "log",
+            "--format=%(trailers:key=Regatta-Task,valueonly)",
+            "main",
+        ])
+        .split_whitespace()
+    {
         *counts.entry(task.to_owned()).or_default() += 1;
     }
     counts
@@ -30,7 +39,15 @@ fn commits_per_task(world: &World) -> BTreeMap<String, usize> {
 /// Pushes a commit from another clone.
 fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
     let clone = world.root.join(format!("clone{round}"));
-    world.git_in(&world.root, &["clone", "-q", remote.to_str().unwrap(), clone.to_str().unwrap()]);
+    world.git_in(
+        &world.root,
+        &[
+            "clone",
+            "-q",
+            remote.to_str().unwrap(),
+            clone.to_str().unwrap(),
+        ],
+    );
     std::fs::write(clone.join(format!("theirs{round}.txt")), "theirs\n").unwrap();
     world.git_in(&clone, &["add", "-A"]);
     world.git_in(&clone, &["commit", "-q", "-m", "Theirs"]);
@@ -41,22 +58,54 @@ fn push_from_elsewhere(world: &World, remote: &std::path::Path, round: usize) {
 /// way to the trunk.
 #[test]
 fn q7_no_failpoint_loses_or_repeats_a_landing() {
-    let times = std::env::var("REGATTA_FAILPOINT_TIMES").ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    let times = std::env::var("REGATTA_FAILPOINT_TIMES")
+        .ok()
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(1);
     let world = World::with_repo();
     let (after, remote) = (world.root.join("after"), world.root.join("remote.git"));
-    world.git_in(&world.root, &["init", "-q", "--bare", "-b", "main", remote.to_str().unwrap()]);
+    world.git_in(
+        &world.root,
+        &[
+            "init",
+            "-q",
+            "--bare",
+            "-b",
+            "main",
+            remote.to_str().unwrap(),
+        ],
+    );
     world.git(&["remote", "add", "origin", remote.to_str().unwrap()]);
     world.run_ok(&["init", "--yes"]);
     let settings = world.read_file("regatta.toml");
-    let landing = format!("[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n", after.display());
-    let kept: String =
-        settings.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+    let landing = format!(
+        "[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n",
+        after.display()
+    );
+    let kept: String = settings
+        .lines()
+        .take_while(|it| !it.starts_with("[landing]"))
+        .map(|it| format!("{it}\n"))
+        .collect();
     world.write_file("regatta.toml", &(kept + &landing));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Use regatta");
-    world.run_ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "2"]);
+    world.run_ok(&[
+        "agent",
+        "add",
+        "robot",
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "2",
+    ]);
     let points = world.run_json(&["failpoints"]);
-    let points: Vec<String> = points.as_array().unwrap().iter().map(|it| it.as_str().unwrap().to_owned()).collect();
+    let points: Vec<String> = points
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_str().unwrap().to_owned())
+        .collect();
     assert!(points.len() >= 20, "{points:?}");
 
     let mut all: Vec<String> = Vec::new();
@@ -65,7 +114,11 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         let gate = world.root.join(format!("gate{round}"));
         let path = world.write_plan(&plan_with_gate(round, gate.to_str().unwrap()));
         let mission = world.run_json(&["run", &path, "--agents", "robot", "--yes"]);
-        let tasks = mission["tasks"].as_array().unwrap().iter().map(|it| it["id"].as_str().unwrap().to_owned());
+        let tasks = mission["tasks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| it["id"].as_str().unwrap().to_owned());
         all.extend(tasks);
         world.run_ok(&["down", "--keep-agents"]);
         let nth = if point.starts_with("commit.") { 6 } else { 1 };
@@ -79,32 +132,83 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         // Leftover work of the previous round may reach the failpoint before the daemon is ready.
         // That crash counts as well.
         if ran.exit_code == 0 {
-            let pid = serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["data"]["pid"].as_u64().unwrap();
-            assert!(wait_until(TEST_TIMEOUT, || !is_alive(pid as u32)), "{point} was never reached");
+            let pid =
+                serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["data"]["pid"]
+                    .as_u64()
+                    .unwrap();
+            assert!(
+                wait_until(TEST_TIMEOUT, || !is_alive(pid as u32)),
+                "{point} was never reached"
+            );
         } else {
-            assert!(ran.stderr.contains("ended before it was ready"), "{point}: {ran:?}");
+            assert!(
+                ran.stderr.contains("ended before it was ready"),
+                "{point}: {ran:?}"
+            );
         }
 
         world.run_ok(&["up"]);
         for task in &all[all.len() - 2..] {
             let landed = || world.run_json(&["show", task])["word"] == "landed";
-            assert!(wait_until(TEST_TIMEOUT, landed), "J1, Q8: {task} did not land after {point}: {}", world.run_json(&["why", task]));
+            assert!(
+                wait_until(TEST_TIMEOUT, landed),
+                "J1, Q8: {task} did not land after {point}: {}",
+                world.run_json(&["why", task])
+            );
         }
-        assert!(commits_per_task(&world).values().all(|it| *it == 1), "Q7: after {point}: {:?}", commits_per_task(&world));
-        assert_eq!(commits_per_task(&world).len(), all.len(), "J1: after {point}");
+        assert!(
+            commits_per_task(&world).values().all(|it| *it == 1),
+            "Q7: after {point}: {:?}",
+            commits_per_task(&world)
+        );
+        assert_eq!(
+            commits_per_task(&world).len(),
+            all.len(),
+            "J1: after {point}"
+        );
         let pushed = || {
-            let there = world.git_in(&remote, &["for-each-ref", "--format=%(objectname)", "refs/heads/main"]);
+            let there = world.git_in(
+                &remote,
+                &["for-each-ref", "--format=%(objectname)", "refs/heads/main"],
+            );
             there == world.git(&["rev-parse", "main"])
         };
-        assert!(wait_until(TEST_TIMEOUT, pushed), "the trunk was not pushed after {point}");
-        let ran = || std::fs::read_to_string(&after).unwrap_or_default().lines().count();
-        assert!(wait_until(TEST_TIMEOUT, || ran() >= all.len()), "a command after a landing did not run: {point}");
-        assert_eq!(ran(), all.len(), "J8: a command after a landing ran twice: {point}");
-        assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout does not follow the trunk after {point}");
+        assert!(
+            wait_until(TEST_TIMEOUT, pushed),
+            "the trunk was not pushed after {point}"
+        );
+        let ran = || {
+            std::fs::read_to_string(&after)
+                .unwrap_or_default()
+                .lines()
+                .count()
+        };
+        assert!(
+            wait_until(TEST_TIMEOUT, || ran() >= all.len()),
+            "a command after a landing did not run: {point}"
+        );
+        assert_eq!(
+            ran(),
+            all.len(),
+            "J8: a command after a landing ran twice: {point}"
+        );
+        assert_eq!(
+            world.git(&["status", "--porcelain"]),
+            "",
+            "the checkout does not follow the trunk after {point}"
+        );
     }
     world.assert_green_everywhere();
     let queue = world.run_json(&["queue"]);
     assert_eq!(queue[0]["queue"].as_array().unwrap().len(), 0, "{queue}");
-    assert_eq!(world.git(&["rev-list", "--min-parents=2", "main"]), "", "the trunk's history is not linear");
-    let _shown = writeln!(std::io::stdout(), "{} failpoints, {times} times each", points.len());
+    assert_eq!(
+        world.git(&["rev-list", "--min-parents=2", "main"]),
+        "",
+        "the trunk's history is not linear"
+    );
+    let _shown = writeln!(
+        std::io::stdout(),
+        "{} failpoints, {times} times each",
+        points.len()
+    );
 }

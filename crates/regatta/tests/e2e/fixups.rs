@@ -29,10 +29,17 @@ pub(crate) fn world_with_check(landing: &str) -> World {
     let world = World::with_project();
     world.write_file("check.sh", CHECK_SCRIPT);
     let settings = world.read_file("regatta.toml");
-    let commands = settings.lines().find(|line| line.starts_with("commands = ")).unwrap().to_owned();
+    let commands = settings
+        .lines()
+        .find(|line| line.starts_with("commands = "))
+        .unwrap()
+        .to_owned();
     let settings = settings.replace(&commands, "commands = [\"sh check.sh\"]");
-    let kept: String =
-        settings.lines().take_while(|line| !line.starts_with("[landing]")).map(|line| format!("{line}\n")).collect();
+    let kept: String = settings
+        .lines()
+        .take_while(|line| !line.starts_with("[landing]"))
+        .map(|line| format!("{line}\n"))
+        .collect();
     world.write_file("regatta.toml", &format!("{kept}[landing]\n{landing}"));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Check it so");
@@ -57,38 +64,97 @@ pub(crate) fn start_waiting_task(world: &World, path: &str) -> String {
         &script.to_string(),
     ]);
     world.run_ok(&["run", "--agents", "scripted", "--yes"]);
-    assert!(wait_until(TEST_TIMEOUT, || open_request(world).is_some()), "{}", world.run_ok(&["status"]));
-    open_request(world).unwrap()["task"].as_str().unwrap().to_owned()
+    assert!(
+        wait_until(TEST_TIMEOUT, || open_request(world).is_some()),
+        "{}",
+        world.run_ok(&["status"])
+    );
+    open_request(world).unwrap()["task"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn open_request(world: &World) -> Option<Value> {
-    world.run_json(&["inbox"]).as_array()?.iter().find(|item| item["subject"] == "go on").cloned()
+    world
+        .run_json(&["inbox"])
+        .as_array()?
+        .iter()
+        .find(|item| item["subject"] == "go on")
+        .cloned()
 }
 
 /// Grants the permission and waits for the task's fix-up. Returns the fix-up's attempt.
 pub(crate) fn wait_for_fixup(world: &World, task: &str) -> String {
-    let first = open_request(world).unwrap()["id"].as_str().unwrap().to_owned();
+    let first = open_request(world).unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     world.run_ok(&["allow", &first]);
     let again = || open_request(world).is_some_and(|item| item["id"] != first.as_str());
-    assert!(wait_until(TEST_TIMEOUT, again), "{}", world.run_ok(&["why", task]));
+    assert!(
+        wait_until(TEST_TIMEOUT, again),
+        "{}",
+        world.run_ok(&["why", task])
+    );
     let shown = world.run_json(&["show", task]);
     assert_eq!(shown["fixups"], 1, "{shown}");
-    shown["attempts"].as_array().unwrap().last().unwrap()["id"].as_str().unwrap().to_owned()
+    shown["attempts"].as_array().unwrap().last().unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn prompt_of(world: &World, attempt: &str) -> String {
-    fs::read_to_string(world.data_dir.join("attempts").join(attempt).join("prompt.md")).unwrap()
+    fs::read_to_string(
+        world
+            .data_dir
+            .join("attempts")
+            .join(attempt)
+            .join("prompt.md"),
+    )
+    .unwrap()
 }
 
 /// Lands a file as a task of zoe.
 fn land_file(world: &World, path: &str, subject: &str) -> String {
-    world.run_ok(&["task", "add", subject, "--type", "chore", "--files", path, "--validate", "true"]);
+    world.run_ok(&[
+        "task",
+        "add",
+        subject,
+        "--type",
+        "chore",
+        "--files",
+        path,
+        "--validate",
+        "true",
+    ]);
     let grant = world.run_json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
     let task = grant["task"]["id"].as_str().unwrap().to_owned();
-    fs::write(Path::new(grant["workspace"].as_str().unwrap()).join(path), "zoe's\n").unwrap();
-    let (attempt, token) = (grant["attempt"].as_str().unwrap(), grant["token"].to_string());
-    world.run_ok(&["task", "finish", &task, "--attempt", attempt, "--token", &token]);
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", &task])["word"] == "landed"), "{}", world.run_ok(&["why", &task]));
+    fs::write(
+        Path::new(grant["workspace"].as_str().unwrap()).join(path),
+        "zoe's\n",
+    )
+    .unwrap();
+    let (attempt, token) = (
+        grant["attempt"].as_str().unwrap(),
+        grant["token"].to_string(),
+    );
+    world.run_ok(&[
+        "task",
+        "finish",
+        &task,
+        "--attempt",
+        attempt,
+        "--token",
+        &token,
+    ]);
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.run_json(&["show", &task])["word"]
+            == "landed"),
+        "{}",
+        world.run_ok(&["why", &task])
+    );
     task
 }
 
@@ -101,20 +167,41 @@ fn the_prompt_of_a_fixup_has_the_first_error_and_the_tasks_landed_since() {
     let task = start_waiting_task(&world, "one.txt");
     let since = land_file(&world, "two.txt", "Break the other");
     let told = prompt_of(&world, &wait_for_fixup(&world, &task));
-    assert!(told.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")), "{told}");
-    assert!(told.contains("First error: Error: Cannot find module '../glue' (src/groupBy.js)"), "{told}");
-    assert!(told.contains("Node.js v20.20.2"), "the end of the output: {told}");
-    assert!(told.contains(&format!("- {since} Break the other: two.txt")), "a task that landed since: {told}");
-    assert!(!told.contains(&format!("- {before} ")), "a task that landed before the start: {told}");
+    assert!(
+        told.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")),
+        "{told}"
+    );
+    assert!(
+        told.contains("First error: Error: Cannot find module '../glue' (src/groupBy.js)"),
+        "{told}"
+    );
+    assert!(
+        told.contains("Node.js v20.20.2"),
+        "the end of the output: {told}"
+    );
+    assert!(
+        told.contains(&format!("- {since} Break the other: two.txt")),
+        "a task that landed since: {told}"
+    );
+    assert!(
+        !told.contains(&format!("- {before} ")),
+        "a task that landed before the start: {told}"
+    );
     let checks = world.run_ok(&["logs", &task, "--check"]);
     assert!(
         checks.contains("the queue's checks") && checks.contains("at frame29"),
         "the whole output of the queue's checks: {checks}"
     );
-    let (now, order) = (told.find("Make the checks pass").unwrap(), told.find("Write the file.").unwrap());
+    let (now, order) = (
+        told.find("Make the checks pass").unwrap(),
+        told.find("Write the file.").unwrap(),
+    );
     assert!(now < order && told.contains("do not do it again"), "{told}");
     let reason = world.run_ok(&["show", &task]);
-    assert!(reason.contains("Error: Cannot find module '../glue'"), "people see the same error: {reason}");
+    assert!(
+        reason.contains("Error: Cannot find module '../glue'"),
+        "people see the same error: {reason}"
+    );
 }
 
 /// The prompt says how a path conflicts.
@@ -125,9 +212,15 @@ fn the_prompt_of_a_fixup_names_the_kind_of_conflict() {
     std::fs::remove_file(world.repo.join("a.txt")).unwrap();
     world.commit_all("Do without it");
     let told = prompt_of(&world, &wait_for_fixup(&world, &task));
-    assert!(told.contains("- a.txt: the trunk deleted it and this task changed it"), "{told}");
+    assert!(
+        told.contains("- a.txt: the trunk deleted it and this task changed it"),
+        "{told}"
+    );
     let reason = world.run_ok(&["show", &task]);
-    assert!(reason.contains("a.txt (deleted on the trunk, changed by this task)"), "{reason}");
+    assert!(
+        reason.contains("a.txt (deleted on the trunk, changed by this task)"),
+        "{reason}"
+    );
 }
 
 /// Q6: when ownership settled the conflict, the fix-up starts with the chosen version without
@@ -141,10 +234,22 @@ fn q6_a_fixup_after_ownership_has_no_marks() {
     world.commit_all("Be strict");
     let attempt = wait_for_fixup(&world, &task);
     let told = prompt_of(&world, &attempt);
-    assert!(told.contains("- a.txt: this task's version was taken, the trunk's was dropped"), "{told}");
-    assert!(told.contains("Error: a.txt breaks the strict mode") && !told.contains("<<<<<<<"), "{told}");
-    let workspace = world.run_json(&["show", &task])["workspace"].as_str().unwrap().to_owned();
-    assert_eq!(fs::read_to_string(Path::new(&workspace).join("a.txt")).unwrap(), "the task's\n");
+    assert!(
+        told.contains("- a.txt: this task's version was taken, the trunk's was dropped"),
+        "{told}"
+    );
+    assert!(
+        told.contains("Error: a.txt breaks the strict mode") && !told.contains("<<<<<<<"),
+        "{told}"
+    );
+    let workspace = world.run_json(&["show", &task])["workspace"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        fs::read_to_string(Path::new(&workspace).join("a.txt")).unwrap(),
+        "the task's\n"
+    );
 }
 
 /// Q6: ownership settled the conflict in one file, and the checks fail because of another file of
@@ -158,18 +263,27 @@ fn q6_a_fixup_after_ownership_may_change_the_file_at_fault() {
     work.write_file("a.txt", "zoe's\n");
     work.write_file("b.txt", "zoe's task\n");
     world.write_file("a.txt", "ann's\n");
-    world.write_file("check.sh", "! [ -e strict ] || ! grep -q task b.txt || { echo 'b.txt: no task here'; exit 1; }\n");
+    world.write_file(
+        "check.sh",
+        "! [ -e strict ] || ! grep -q task b.txt || { echo 'b.txt: no task here'; exit 1; }\n",
+    );
     world.write_file("strict", "yes\n");
     world.commit_all("Be strict");
     work.finish(&world);
     let again = StartedTask::take_next(&world);
     assert_eq!(again.task, work.task, "the same task again, as a fix-up");
-    assert_eq!((again.read_file("a.txt"), again.read_file("b.txt")), ("zoe's\n".into(), "zoe's task\n".into()));
+    assert_eq!(
+        (again.read_file("a.txt"), again.read_file("b.txt")),
+        ("zoe's\n".into(), "zoe's task\n".into())
+    );
     again.write_file("a.txt", "zoe's and ann's\n");
     again.write_file("b.txt", "zoe's\n");
     again.finish(&world);
     again.wait_for_state(&world, "landed");
-    assert_eq!((world.read_file("a.txt"), world.read_file("b.txt")), ("zoe's and ann's\n".into(), "zoe's\n".into()));
+    assert_eq!(
+        (world.read_file("a.txt"), world.read_file("b.txt")),
+        ("zoe's and ann's\n".into(), "zoe's\n".into())
+    );
 }
 
 /// Makes a task conflict with a person's commit to a.txt.
@@ -177,14 +291,21 @@ fn task_with_conflict(world: &World) -> String {
     let task = start_waiting_task(world, "a.txt");
     world.write_file("a.txt", "ann's\n");
     world.commit_all("Change it too");
-    let first = open_request(world).unwrap()["id"].as_str().unwrap().to_owned();
+    let first = open_request(world).unwrap()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     world.run_ok(&["allow", &first]);
     task
 }
 
 fn merge_status(world: &World, task: &str) -> String {
     let table = world.run_ok(&["queue", "--all"]);
-    table.lines().find(|line| line.contains(&format!("regatta/{task}-"))).unwrap_or_default().to_owned()
+    table
+        .lines()
+        .find(|line| line.contains(&format!("regatta/{task}-")))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// An unsettled conflict goes to a person. `takeover` opens a workspace with the conflict in it,
@@ -193,8 +314,19 @@ fn merge_status(world: &World, task: &str) -> String {
 fn a_conflict_is_taken_over_by_hand_and_landed() {
     let world = world_with_check("on_conflict = \"fail\"\n");
     let task = task_with_conflict(&world);
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", &task])["status"] == "needs_human"), "{}", world.run_ok(&["why", &task]));
-    assert!(merge_status(&world, &task).trim_end().ends_with("1          0"), "{}", world.run_ok(&["queue", "--all"]));
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.run_json(&["show", &task])["status"]
+            == "needs_human"),
+        "{}",
+        world.run_ok(&["why", &task])
+    );
+    assert!(
+        merge_status(&world, &task)
+            .trim_end()
+            .ends_with("1          0"),
+        "{}",
+        world.run_ok(&["queue", "--all"])
+    );
     let why = world.run_ok(&["why", &task]);
     assert!(why.contains(&format!("regatta takeover {task}")), "{why}");
     let seen = world.run_ok(&["takeover", &task, "--", "cat", "a.txt"]);
@@ -204,13 +336,28 @@ fn a_conflict_is_taken_over_by_hand_and_landed() {
     assert_eq!(world.run_json(&["show", &task])["status"], "in_progress");
     // The task is the person's now, and nothing suggests asking an agent.
     let why = world.run_ok(&["why", &task]);
-    for part in ["by a person", &format!("regatta land {task}"), &format!("regatta takeover {task}")] {
+    for part in [
+        "by a person",
+        &format!("regatta land {task}"),
+        &format!("regatta takeover {task}"),
+    ] {
         assert!(why.contains(part), "{part}: {why}");
     }
     assert!(!why.contains("follow the output of its agent"), "{why}");
-    assert!(world.run_ok(&["status"]).contains("a person works on it"), "{}", world.run_ok(&["status"]));
+    assert!(
+        world.run_ok(&["status"]).contains("a person works on it"),
+        "{}",
+        world.run_ok(&["status"])
+    );
     // `takeover` opens the same workspace again until the conflict is settled.
-    world.run_ok(&["takeover", &task, "--", "sh", "-c", "printf 'both\\n' > a.txt"]);
+    world.run_ok(&[
+        "takeover",
+        &task,
+        "--",
+        "sh",
+        "-c",
+        "printf 'both\\n' > a.txt",
+    ]);
     let landed = world.run_ok(&["land", &task, "--wait"]);
     assert!(landed.contains(&format!("landed {task} as ")), "{landed}");
     assert_eq!(world.read_file("a.txt"), "both\n");
@@ -221,8 +368,17 @@ fn a_conflict_is_taken_over_by_hand_and_landed() {
 fn a_conflict_that_ownership_settled_is_counted() {
     let world = world_with_check("on_conflict = \"ownership\"\n");
     let task = task_with_conflict(&world);
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", &task])["word"] == "landed"), "{}", world.run_ok(&["why", &task]));
-    assert!(merge_status(&world, &task).contains("1 (auto)"), "{}", world.run_ok(&["queue", "--all"]));
+    assert!(
+        wait_until(TEST_TIMEOUT, || world.run_json(&["show", &task])["word"]
+            == "landed"),
+        "{}",
+        world.run_ok(&["why", &task])
+    );
+    assert!(
+        merge_status(&world, &task).contains("1 (auto)"),
+        "{}",
+        world.run_ok(&["queue", "--all"])
+    );
 }
 
 /// A task that was undone cannot be undone or landed again, and `undo` does not list it. Undoing
@@ -232,16 +388,34 @@ fn an_undone_task_cannot_be_undone_or_landed_again() {
     let world = world_with_check("");
     let task = land_file(&world, "one.txt", "Write one");
     let said = world.run_ok(&["undo", &task, "--wait"]);
-    assert!(said.contains(&format!("reverted {task}: T2 landed the revert as ")), "{said}");
+    assert!(
+        said.contains(&format!("reverted {task}: T2 landed the revert as ")),
+        "{said}"
+    );
     for again in [&["undo", &task][..], &["land", &task]] {
         let refused = world.run_refused(again, 5);
         assert_eq!(refused["code"], "taken_back", "{refused}");
-        assert!(refused["message"].as_str().unwrap().contains("T2 undid it"), "{refused}");
+        assert!(
+            refused["message"].as_str().unwrap().contains("T2 undid it"),
+            "{refused}"
+        );
     }
     let listed = world.run_ok(&["undo"]);
-    assert!(!listed.contains("Write one") || listed.contains("Undo T1"), "{listed}");
-    assert!(!listed.lines().any(|line| line.starts_with(&format!("{task} "))), "{listed}");
+    assert!(
+        !listed.contains("Write one") || listed.contains("Undo T1"),
+        "{listed}"
+    );
+    assert!(
+        !listed
+            .lines()
+            .any(|line| line.starts_with(&format!("{task} "))),
+        "{listed}"
+    );
     world.run_ok(&["undo", "T2", "--wait"]);
     assert_eq!(world.read_file("one.txt"), "zoe's\n");
-    assert!(world.run_ok(&["land", &task]).contains(&format!("landed {task} as ")));
+    assert!(
+        world
+            .run_ok(&["land", &task])
+            .contains(&format!("landed {task} as "))
+    );
 }

@@ -29,7 +29,11 @@ fn q13_guarded_work_waits_for_a_review_that_shows_reason_and_diff() {
             "tool.sh (a new executable file)",
             &|place| {
                 write_file(place, "tool.sh", "#!/bin/sh\n");
-                std::fs::set_permissions(place.join("tool.sh"), std::fs::Permissions::from_mode(0o755)).unwrap();
+                std::fs::set_permissions(
+                    place.join("tool.sh"),
+                    std::fs::Permissions::from_mode(0o755),
+                )
+                .unwrap();
             },
             "new file mode 100755",
         ),
@@ -51,11 +55,21 @@ fn q13_guarded_work_waits_for_a_review_that_shows_reason_and_diff() {
         assert!(diff.contains(shown), "{diff}");
         let inbox = world.run_json(&["inbox"]).to_string();
         assert!(inbox.contains(reason), "{inbox}");
-        assert_eq!(world.git(&["rev-parse", "main"]), before, "the change landed before its review");
+        assert_eq!(
+            world.git(&["rev-parse", "main"]),
+            before,
+            "the change landed before its review"
+        );
         world.run_ok(&["land", &work.task]);
         work.wait_for_state(&world, "landed");
     }
-    assert_eq!(world.git(&["ls-files", "-s", "link", "tool.sh"]).matches("120000").count(), 1);
+    assert_eq!(
+        world
+            .git(&["ls-files", "-s", "link", "tool.sh"])
+            .matches("120000")
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -87,7 +101,11 @@ fn q13_a_link_out_of_the_tree_and_a_hidden_git_directory_are_refused() {
         change(&work.workspace);
         work.finish(&world);
         let told = || world.run_json(&["show", &work.task]).to_string();
-        assert!(wait_until(TEST_TIMEOUT, || told().contains(reason)), "{}", told());
+        assert!(
+            wait_until(TEST_TIMEOUT, || told().contains(reason)),
+            "{}",
+            told()
+        );
         world.run_refused(&["land", &work.task], 1);
         world.run_ok(&["task", "cancel", &work.task]);
     }

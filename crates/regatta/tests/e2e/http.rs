@@ -34,19 +34,37 @@ pub(crate) struct ApiClient {
 
 impl ApiClient {
     pub(crate) fn for_data_dir(data: &Path) -> ApiClient {
-        let token = std::fs::read_to_string(data.join("token")).unwrap().trim().to_owned();
-        ApiClient { data_dir: data.to_owned(), token }
+        let token = std::fs::read_to_string(data.join("token"))
+            .unwrap()
+            .trim()
+            .to_owned();
+        ApiClient {
+            data_dir: data.to_owned(),
+            token,
+        }
     }
 
     /// Returns the loopback address of the running daemon.
     pub(crate) fn address(&self) -> String {
-        let card: Value = serde_json::from_slice(&std::fs::read(self.data_dir.join("daemon.json")).unwrap()).unwrap();
-        card["url"].as_str().unwrap().trim_start_matches("http://").trim_end_matches('/').to_owned()
+        let card: Value =
+            serde_json::from_slice(&std::fs::read(self.data_dir.join("daemon.json")).unwrap())
+                .unwrap();
+        card["url"]
+            .as_str()
+            .unwrap()
+            .trim_start_matches("http://")
+            .trim_end_matches('/')
+            .to_owned()
     }
 
     /// Calls a verb over the Unix socket. An error means that the daemon is not running or ended
     /// before it answered.
-    pub(crate) fn call(&self, verb: &str, input: &Value, key: Option<&str>) -> std::io::Result<HttpReply> {
+    pub(crate) fn call(
+        &self,
+        verb: &str,
+        input: &Value,
+        key: Option<&str>,
+    ) -> std::io::Result<HttpReply> {
         let stream = UnixStream::connect(self.data_dir.join("daemon.sock"))?;
         stream.set_read_timeout(Some(TEST_TIMEOUT))?;
         let mut headers = vec![
@@ -63,24 +81,40 @@ impl ApiClient {
     #[track_caller]
     pub(crate) fn call_ok(&self, verb: &str, input: Value) -> Value {
         let reply = self.call(verb, &input, None).unwrap();
-        assert_eq!(reply.status, 200, "{verb} {input}: {}", String::from_utf8_lossy(&reply.body));
+        assert_eq!(
+            reply.status,
+            200,
+            "{verb} {input}: {}",
+            String::from_utf8_lossy(&reply.body)
+        );
         reply.json()["data"].clone()
     }
 
     /// Sends any request over loopback TCP.
-    pub(crate) fn request_over_tcp(&self, method: &str, path: &str, headers: &[(&str, String)], body: &[u8]) -> HttpReply {
+    pub(crate) fn request_over_tcp(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, String)],
+        body: &[u8],
+    ) -> HttpReply {
         let stream = TcpStream::connect(self.address()).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         send_request(stream, method, path, headers, body).unwrap()
     }
 
     /// Opens a stream of events.
-    pub(crate) fn open_event_stream(&self, query: &str, last_event_id: Option<u64>) -> EventStreamReader {
+    pub(crate) fn open_event_stream(
+        &self,
+        query: &str,
+        last_event_id: Option<u64>,
+    ) -> EventStreamReader {
         let mut stream = UnixStream::connect(self.data_dir.join("daemon.sock")).unwrap();
         stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let resume = last_event_id.map_or(String::new(), |it| format!("last-event-id: {it}\r\n"));
         let head = format!(
-            "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n{resume}\r\n",
+            "GET /api/v1/events{query} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer \
+            {}\r\n{resume}\r\n",
             self.token
         );
         stream.write_all(head.as_bytes()).unwrap();
@@ -92,7 +126,10 @@ impl ApiClient {
             line.clear();
             reader.read_line(&mut line).unwrap();
         }
-        EventStreamReader { reader, text: Vec::new() }
+        EventStreamReader {
+            reader,
+            text: Vec::new(),
+        }
     }
 }
 
@@ -104,7 +141,10 @@ fn send_request(
     headers: &[(&str, String)],
     body: &[u8],
 ) -> std::io::Result<HttpReply> {
-    let mut head = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    let mut head = format!(
+        "{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n",
+        body.len()
+    );
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
@@ -121,17 +161,30 @@ fn send_request(
         return Err(error);
     }
     let cut = || std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "the answer was cut");
-    let end = reply.windows(4).position(|it| it == b"\r\n\r\n").ok_or_else(cut)?;
+    let end = reply
+        .windows(4)
+        .position(|it| it == b"\r\n\r\n")
+        .ok_or_else(cut)?;
     let came = String::from_utf8_lossy(&reply[..end]).into_owned();
     let head = came.to_ascii_lowercase();
-    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok()).ok_or_else(cut)?;
-    let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|it| it.parse().ok())
+        .ok_or_else(cut)?;
+    let length = head
+        .lines()
+        .find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
     let body = reply[end + 4..].to_vec();
     // An incomplete answer counts as no answer.
     if length.is_some_and(|it| it != body.len()) {
         return Err(cut());
     }
-    Ok(HttpReply { status, head_text: came, body })
+    Ok(HttpReply {
+        status,
+        head_text: came,
+        body,
+    })
 }
 
 /// A stream of events, decoded from HTTP chunks.
@@ -149,7 +202,9 @@ impl Iterator for EventStreamReader {
                 let message: Vec<u8> = self.text.drain(..end + 2).collect();
                 let message = String::from_utf8(message).unwrap();
                 let field = |name: &str| message.lines().find_map(|it| it.strip_prefix(name));
-                let Some(data) = field("data: ") else { continue }; // a comment keeps the connection alive
+                let Some(data) = field("data: ") else {
+                    continue;
+                }; // a comment keeps the connection alive
                 let event: Value = serde_json::from_str(data).unwrap();
                 assert_eq!(field("id: "), Some(event["revision"].to_string().as_str()));
                 assert_eq!(field("event: "), event["kind"].as_str());

@@ -64,7 +64,8 @@ impl DaemonLoad<'_> {
                 Ok(reply) if reply.status == 503 => {}
                 Ok(reply) => return Some(reply),
                 Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                    self.repeated_requests.fetch_add(u64::from(!sent), Ordering::Relaxed);
+                    self.repeated_requests
+                        .fetch_add(u64::from(!sent), Ordering::Relaxed);
                     sent = true;
                 }
                 Err(_) => {}
@@ -89,19 +90,35 @@ impl DaemonLoad<'_> {
             if self.is_over.load(Ordering::SeqCst) {
                 return;
             }
-            let (uri, floor) = (format!("port://{me}/{nth}"), self.highest_token.load(Ordering::SeqCst));
+            let (uri, floor) = (
+                format!("port://{me}/{nth}"),
+                self.highest_token.load(Ordering::SeqCst),
+            );
             let ask = json!({ "uris": [uri], "agent": format!("operator/agent-{me}"), "ttl_ms": 3_600_000 });
-            let Some(grant) = self.call_ok("claim.acquire", &ask, &format!("claim-{me}-{nth}")) else { return };
-            let (claim, token) = (grant["claim"].as_str().unwrap().to_owned(), grant["token"].as_u64().unwrap());
+            let Some(grant) = self.call_ok("claim.acquire", &ask, &format!("claim-{me}-{nth}"))
+            else {
+                return;
+            };
+            let (claim, token) = (
+                grant["claim"].as_str().unwrap().to_owned(),
+                grant["token"].as_u64().unwrap(),
+            );
             assert!(token > floor, "L2: {token} was granted after {floor}");
             self.highest_token.fetch_max(token, Ordering::SeqCst);
             if dice.below(10) < 7 {
-                self.acknowledged.lock().unwrap().claims.insert(claim.clone(), (uri, token));
+                self.acknowledged
+                    .lock()
+                    .unwrap()
+                    .claims
+                    .insert(claim.clone(), (uri, token));
             }
             if dice.below(10) < 3 {
                 self.acknowledged.lock().unwrap().claims.remove(&claim);
                 let ask = json!({ "claim": claim, "token": token });
-                if self.call_ok("claim.release", &ask, &format!("release-{me}-{nth}")).is_none() {
+                if self
+                    .call_ok("claim.release", &ask, &format!("release-{me}-{nth}"))
+                    .is_none()
+                {
                     return;
                 }
             }
@@ -114,8 +131,11 @@ impl DaemonLoad<'_> {
                 return;
             }
             let subject = format!("Task {nth} of {me}");
-            let ask = json!({ "subject": subject, "files": [format!("t/{me}/{nth}")], "backlog": true });
-            let Some(task) = self.call_ok("task.add", &ask, &format!("task-{me}-{nth}")) else { return };
+            let ask =
+                json!({ "subject": subject, "files": [format!("t/{me}/{nth}")], "backlog": true });
+            let Some(task) = self.call_ok("task.add", &ask, &format!("task-{me}-{nth}")) else {
+                return;
+            };
             let id = task["id"].as_str().unwrap().to_owned();
             let twice = self.acknowledged.lock().unwrap().tasks.insert(id, subject);
             assert_eq!(twice, None, "an id was assigned twice");
@@ -129,7 +149,10 @@ impl DaemonLoad<'_> {
             }
             let text = format!("message {nth} of {me}");
             let ask = json!({ "channel": "e2e", "text": text });
-            let Some(message) = self.call_ok("msg.send", &ask, &format!("message-{me}-{nth}")) else { return };
+            let Some(message) = self.call_ok("msg.send", &ask, &format!("message-{me}-{nth}"))
+            else {
+                return;
+            };
             let id = message["id"].as_str().unwrap().to_owned();
             let twice = self.acknowledged.lock().unwrap().messages.insert(id, text);
             assert_eq!(twice, None, "an id was assigned twice");
@@ -140,17 +163,31 @@ impl DaemonLoad<'_> {
     /// (L4, D1), and the store must be sound (D3).
     fn check_claims_repeatedly(&self, looks: &AtomicU64) {
         while !self.is_over.load(Ordering::SeqCst) {
-            let known: Vec<String> = self.acknowledged.lock().unwrap().claims.keys().cloned().collect();
-            let Ok(reply) = self.api.call("claim.list", &json!({}), None) else { continue };
+            let known: Vec<String> = self
+                .acknowledged
+                .lock()
+                .unwrap()
+                .claims
+                .keys()
+                .cloned()
+                .collect();
+            let Ok(reply) = self.api.call("claim.list", &json!({}), None) else {
+                continue;
+            };
             if reply.status != 200 {
                 continue;
             }
             let data = reply.json()["data"].clone();
-            let held: BTreeSet<&str> =
-                data["held"].as_array().unwrap().iter().map(|it| it["claim"].as_str().unwrap()).collect();
+            let held: BTreeSet<&str> = data["held"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|it| it["claim"].as_str().unwrap())
+                .collect();
             for claim in &known {
                 // The claim may have been released since.
-                let lost = !held.contains(claim.as_str()) && self.acknowledged.lock().unwrap().claims.contains_key(claim);
+                let lost = !held.contains(claim.as_str())
+                    && self.acknowledged.lock().unwrap().claims.contains_key(claim);
                 assert!(!lost, "L4: {claim} was acknowledged and is gone");
             }
             if let Ok(reply) = self.api.call("check", &json!({}), None) {
@@ -174,7 +211,11 @@ fn mission_plan(starts: &str) -> String {
             "[[task]]\nid = \"t{nth}\"\nsubject = \"Write {nth}\"\nfiles = [\"out/{nth}.txt\"]\n{}\
              script = [{{ run = \"echo $REGATTA_ATTEMPT >> {starts}\" }}, {{ sleep = \"{}ms\" }}, \
              {{ write = {{ path = \"out/{nth}.txt\", text = \"{nth}\\n\" }} }}]\n",
-            if nth >= 4 { format!("blocked_by = [\"t{}\"]\n", nth - 4) } else { String::new() },
+            if nth >= 4 {
+                format!("blocked_by = [\"t{}\"]\n", nth - 4)
+            } else {
+                String::new()
+            },
             20 * (nth % 5),
         )
     };
@@ -187,20 +228,37 @@ fn mission_plan(starts: &str) -> String {
 /// exactly once on a green trunk.
 #[test]
 fn two_hundred_kills_lose_nothing() {
-    let seed = std::env::var("REGATTA_KILL_SEED").ok().and_then(|it| it.parse().ok());
-    let seed = seed.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000);
+    let seed = std::env::var("REGATTA_KILL_SEED")
+        .ok()
+        .and_then(|it| it.parse().ok());
+    let seed = seed
+        .unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64 % 1_000_000);
     // The seed is shown only when the test fails. REGATTA_KILL_SEED=… repeats the run.
     println!("REGATTA_KILL_SEED={seed}");
     let mut dice = SeededRng(seed);
     let world = World::with_project();
     let starts = world.root.join("starts");
     let plan = world.write_plan(&mission_plan(starts.to_str().unwrap()));
-    world.run_ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "3"]);
+    world.run_ok(&[
+        "agent",
+        "add",
+        "robot",
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "3",
+    ]);
     world.run_ok(&["run", &plan, "--agents", "robot", "--yes"]);
     let door = ApiClient::for_data_dir(&world.data_dir);
     let (ledger, highest) = (Mutex::new(AcknowledgedWork::default()), AtomicU64::new(0));
     let (over, repeated, looks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-    let load = DaemonLoad { api: &door, acknowledged: &ledger, highest_token: &highest, is_over: &over, repeated_requests: &repeated };
+    let load = DaemonLoad {
+        api: &door,
+        acknowledged: &ledger,
+        highest_token: &highest,
+        is_over: &over,
+        repeated_requests: &repeated,
+    };
     let began = Instant::now();
     let mut killed_early = 0;
     std::thread::scope(|threads| {
@@ -215,13 +273,20 @@ fn two_hundred_kills_lose_nothing() {
         workers.push(threads.spawn(move || load.run_messages(3)));
         let end = StopLoadOnDrop(&over); // a failing cycle must not leave the workers waiting
         for cycle in 0..KILL_CYCLES {
-            assert!(!workers.iter().any(|it| it.is_finished()), "a worker gave up in cycle {cycle}");
+            assert!(
+                !workers.iter().any(|it| it.is_finished()),
+                "a worker gave up in cycle {cycle}"
+            );
             if dice.below(5) == 0 {
                 killed_early += kill_during_start(&world, &mut dice);
             } else {
                 // Most daemons live for a short time, and a few long enough for a landing to
                 // complete.
-                let life = if dice.below(8) == 0 { 200 + dice.below(300) } else { dice.below(60) };
+                let life = if dice.below(8) == 0 {
+                    200 + dice.below(300)
+                } else {
+                    dice.below(60)
+                };
                 let pid = world.run_json(&["up"])["pid"].as_u64().unwrap() as u32;
                 assert!(world.processes().contains(&pid), "{pid} is not our daemon");
                 std::thread::sleep(Duration::from_millis(life));
@@ -230,7 +295,10 @@ fn two_hundred_kills_lose_nothing() {
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
                 kill_process(pid);
-                assert!(wait_until(TEST_TIMEOUT, || !is_alive(pid)), "P7: {pid} does not end");
+                assert!(
+                    wait_until(TEST_TIMEOUT, || !is_alive(pid)),
+                    "P7: {pid} does not end"
+                );
             }
         }
         // One more start, so that every caller gets its outstanding answer.
@@ -239,11 +307,17 @@ fn two_hundred_kills_lose_nothing() {
         workers.into_iter().for_each(|it| it.join().unwrap());
     });
     let took = began.elapsed();
-    assert_acknowledged_work_exists(&world, &door, &ledger.into_inner().unwrap(), highest.into_inner());
+    assert_acknowledged_work_exists(
+        &world,
+        &door,
+        &ledger.into_inner().unwrap(),
+        highest.into_inner(),
+    );
     assert_mission_completes(&world, &starts);
     let _shown = writeln!(
         std::io::stdout(),
-        "{KILL_CYCLES} kills in {took:?}, {killed_early} of them before the daemon was ready; {} requests were repeated after a \
+        "{KILL_CYCLES} kills in {took:?}, {killed_early} of them before the daemon was ready; {} \
+         requests were repeated after a \
          lost answer; {} checks found a sound store",
         repeated.into_inner(),
         looks.load(Ordering::Relaxed)
@@ -260,13 +334,20 @@ fn up_does_not_take_a_socket_without_answers_for_a_daemon() {
     let dead = world.daemon_info().unwrap();
     let pid = u32::try_from(dead["pid"].as_u64().unwrap()).unwrap();
     kill_process(pid);
-    assert!(wait_until(TEST_TIMEOUT, || !is_alive(pid)), "P7: {pid} does not end");
+    assert!(
+        wait_until(TEST_TIMEOUT, || !is_alive(pid)),
+        "P7: {pid} does not end"
+    );
     let socket = world.data_dir.join("daemon.sock");
     std::fs::remove_file(&socket).unwrap();
     let left = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     // This socket accepts connections and answers none. The thread ends with the test's process.
     std::thread::spawn(move || left.incoming().for_each(drop));
-    assert_eq!(world.daemon_info(), Some(dead), "the dead daemon's card is there");
+    assert_eq!(
+        world.daemon_info(),
+        Some(dead),
+        "the dead daemon's card is there"
+    );
     let up = world.run_json(&["up"])["pid"].as_u64().unwrap() as u32;
     assert_ne!(up, pid);
     assert!(world.processes().contains(&up), "{up} is not our daemon");
@@ -283,21 +364,41 @@ fn up_reports_recovered_work_only_after_an_unclean_stop() {
     world.run_ok(&["task", "poll", "--as", "zoe"]);
     let pid = u32::try_from(world.daemon_info().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill_process(pid);
-    assert!(wait_until(TEST_TIMEOUT, || !is_alive(pid)), "P7: {pid} does not end");
+    assert!(
+        wait_until(TEST_TIMEOUT, || !is_alive(pid)),
+        "P7: {pid} does not end"
+    );
     let said = world.run_ok(&["up"]);
     let lines: Vec<&str> = said.lines().collect();
     assert!(lines[0].starts_with("up at "), "{said}");
-    let told = ["recovered after an unclean stop", "  agents  1 was working and continues (zoe)"];
+    let told = [
+        "recovered after an unclean stop",
+        "  agents  1 was working and continues (zoe)",
+    ];
     assert_eq!(lines[1..3], told, "{said}");
-    assert_eq!(lines[3..], ["  claims  1 held, each with its full TTL again", "  tasks   2 open"], "{said}");
-    assert_eq!(world.run_ok(&["up"]).lines().count(), 1, "the daemon was already up");
+    assert_eq!(
+        lines[3..],
+        [
+            "  claims  1 held, each with its full TTL again",
+            "  tasks   2 open"
+        ],
+        "{said}"
+    );
+    assert_eq!(
+        world.run_ok(&["up"]).lines().count(),
+        1,
+        "the daemon was already up"
+    );
     // An effect of the recovery may still be in progress at the first stop. The next daemon then
     // recovers it.
     let says_nothing = || {
         world.run_ok(&["down", "--keep-agents"]);
         world.run_ok(&["up"]).lines().count() == 1
     };
-    assert!(wait_until(TEST_TIMEOUT, says_nothing), "a clean start reports no recovery");
+    assert!(
+        wait_until(TEST_TIMEOUT, says_nothing),
+        "a clean start reports no recovery"
+    );
 }
 
 struct StopLoadOnDrop<'a>(&'a AtomicBool);
@@ -311,30 +412,72 @@ impl Drop for StopLoadOnDrop<'_> {
 /// Starts a daemon and kills it while it starts. Returns 1 if it was not ready yet.
 fn kill_during_start(world: &World, dice: &mut SeededRng) -> u64 {
     let mut command = world.command(&["serve", "--json"]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     std::thread::sleep(Duration::from_micros(dice.below(40_000)));
-    let ready = world.daemon_info().is_some_and(|it| it["pid"] == child.id());
+    let ready = world
+        .daemon_info()
+        .is_some_and(|it| it["pid"] == child.id());
     child.kill().unwrap();
     child.wait().unwrap();
     u64::from(!ready)
 }
 
 /// Checks that everything acknowledged exists once, with the same token.
-fn assert_acknowledged_work_exists(world: &World, door: &ApiClient, ledger: &AcknowledgedWork, highest: u64) {
-    assert!(ledger.claims.len() > 20 && ledger.tasks.len() > 20 && ledger.messages.len() > 20, "there was no load");
+fn assert_acknowledged_work_exists(
+    world: &World,
+    door: &ApiClient,
+    ledger: &AcknowledgedWork,
+    highest: u64,
+) {
+    assert!(
+        ledger.claims.len() > 20 && ledger.tasks.len() > 20 && ledger.messages.len() > 20,
+        "there was no load"
+    );
     let claims = door.call_ok("claim.list", json!({}));
-    let by_id: BTreeMap<&str, &Value> =
-        claims["held"].as_array().unwrap().iter().map(|it| (it["claim"].as_str().unwrap(), it)).collect();
+    let by_id: BTreeMap<&str, &Value> = claims["held"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["claim"].as_str().unwrap(), it))
+        .collect();
     for (claim, (uri, token)) in &ledger.claims {
-        let held = by_id.get(claim.as_str()).unwrap_or_else(|| panic!("L4: {claim} on {uri} is gone"));
+        let held = by_id
+            .get(claim.as_str())
+            .unwrap_or_else(|| panic!("L4: {claim} on {uri} is gone"));
         assert_eq!(held["uris"], json!([uri]));
-        let stale = door.call("claim.renew", &json!({ "claim": claim, "token": token + 1 }), None).unwrap();
+        let stale = door
+            .call(
+                "claim.renew",
+                &json!({ "claim": claim, "token": token + 1 }),
+                None,
+            )
+            .unwrap();
         assert_eq!(stale.json()["code"], "stale_token", "L6");
-        assert_eq!(door.call_ok("claim.renew", json!({ "claim": claim, "token": token }))["token"], *token, "L4");
+        assert_eq!(
+            door.call_ok("claim.renew", json!({ "claim": claim, "token": token }))["token"],
+            *token,
+            "L4"
+        );
     }
-    let uris: Vec<String> = claims["held"].as_array().unwrap().iter().map(|it| it["uris"].to_string()).collect();
-    assert_eq!(uris.len(), uris.iter().collect::<BTreeSet<_>>().len(), "L1: a URI is held twice");
-    let last = door.call_ok("claim.acquire", json!({ "uris": ["port://last"], "agent": "operator", "ttl_ms": 1000 }));
+    let uris: Vec<String> = claims["held"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["uris"].to_string())
+        .collect();
+    assert_eq!(
+        uris.len(),
+        uris.iter().collect::<BTreeSet<_>>().len(),
+        "L1: a URI is held twice"
+    );
+    let last = door.call_ok(
+        "claim.acquire",
+        json!({ "uris": ["port://last"], "agent": "operator", "ttl_ms": 1000 }),
+    );
     assert!(last["token"].as_u64().unwrap() > highest, "L2");
 
     let tasks = door.call_ok("task.list", json!({ "all": true }));
@@ -345,12 +488,30 @@ fn assert_acknowledged_work_exists(world: &World, door: &ApiClient, ledger: &Ack
     for (id, subject) in &ledger.tasks {
         assert_eq!(subjects(id), [subject], "J1: {id}");
     }
-    let all: Vec<&str> = tasks.as_array().unwrap().iter().map(|it| it["subject"].as_str().unwrap()).collect();
-    assert_eq!(all.len(), all.iter().collect::<BTreeSet<_>>().len(), "J9: a repeated key added a task twice");
-    assert_eq!(all.len(), ledger.tasks.len() + MISSION_TASKS, "a task exists that was never acknowledged");
+    let all: Vec<&str> = tasks
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["subject"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        all.len(),
+        all.iter().collect::<BTreeSet<_>>().len(),
+        "J9: a repeated key added a task twice"
+    );
+    assert_eq!(
+        all.len(),
+        ledger.tasks.len() + MISSION_TASKS,
+        "a task exists that was never acknowledged"
+    );
 
     let messages = door.call_ok("msg.history", json!({ "channel": "e2e", "limit": 10_000 }));
-    let texts: Vec<&str> = messages.as_array().unwrap().iter().map(|it| it["text"].as_str().unwrap()).collect();
+    let texts: Vec<&str> = messages
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["text"].as_str().unwrap())
+        .collect();
     let sent: BTreeSet<&str> = ledger.messages.values().map(String::as_str).collect();
     assert_eq!(texts.iter().copied().collect::<BTreeSet<_>>(), sent, "D1");
     assert_eq!(texts.len(), sent.len(), "J9");
@@ -362,35 +523,71 @@ fn assert_acknowledged_work_exists(world: &World, door: &ApiClient, ledger: &Ack
 /// Checks that the mission ends, with every task landed once, and that no kill of the daemon ended
 /// a program.
 fn assert_mission_completes(world: &World, starts: &std::path::Path) {
-    let ended = wait_until(TEST_TIMEOUT, || world.run_json(&["show", "M1"])["running"] == false);
+    let ended = wait_until(TEST_TIMEOUT, || {
+        world.run_json(&["show", "M1"])["running"] == false
+    });
     let mission = world.run_json(&["show", "M1"]);
     assert!(ended, "{}", world.run_ok(&["status"]));
     for task in mission["tasks"].as_array().unwrap() {
         assert_eq!(task["word"], "landed", "J1: {task}");
     }
     let events = world.events();
-    assert!(events.iter().zip(1..).all(|(it, nth)| it["revision"] == nth), "the log has a gap");
+    assert!(
+        events
+            .iter()
+            .zip(1..)
+            .all(|(it, nth)| it["revision"] == nth),
+        "the log has a gap"
+    );
     let count = |kind: &str| events.iter().filter(|it| it["kind"] == kind).count();
-    assert_eq!(count("landing.landed"), MISSION_TASKS, "Q7: each task landed once");
+    assert_eq!(
+        count("landing.landed"),
+        MISSION_TASKS,
+        "Q7: each task landed once"
+    );
     assert_eq!(count("task.completed"), MISSION_TASKS);
-    assert_eq!(count("attempt.started"), count("attempt.ended"), "J6: every attempt ends");
+    assert_eq!(
+        count("attempt.started"),
+        count("attempt.ended"),
+        "J6: every attempt ends"
+    );
     assert!(count("fleet.resumed") as u64 > KILL_CYCLES / 2);
     for event in events.iter().filter(|it| it["kind"] == "attempt.ended") {
         let cause = event["data"]["cause"].as_str();
-        assert_eq!(cause, Some("submitted"), "P1: a daemon crash ends no agent: {event}");
+        assert_eq!(
+            cause,
+            Some("submitted"),
+            "P1: a daemon crash ends no agent: {event}"
+        );
     }
     // Each attempt has one start, because a repeated effect joins the running program (J8).
     let started = std::fs::read_to_string(starts).unwrap();
     let mut started: Vec<&str> = started.lines().collect();
     started.sort_unstable();
     let distinct: BTreeSet<&str> = started.iter().copied().collect();
-    assert_eq!(started.len(), distinct.len(), "J8: a program was started twice: {started:?}");
+    assert_eq!(
+        started.len(),
+        distinct.len(),
+        "J8: a program was started twice: {started:?}"
+    );
     assert_eq!(started.len(), MISSION_TASKS, "P1");
     assert_eq!(world.trunk_commits().len(), 2 + MISSION_TASKS);
-    let trailers = world.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly,separator=)", "main"]);
+    let trailers = world.git(&[
+        "log",
+        "--format=%(trailers:key=Regatta-Task,valueonly,separator=)",
+        "main",
+    ]);
     let trailers: Vec<&str> = trailers.lines().filter(|it| !it.is_empty()).collect();
-    assert_eq!(trailers.iter().collect::<BTreeSet<_>>().len(), MISSION_TASKS, "each task is on the trunk once: {trailers:?}");
+    assert_eq!(
+        trailers.iter().collect::<BTreeSet<_>>().len(),
+        MISSION_TASKS,
+        "each task is on the trunk once: {trailers:?}"
+    );
     assert_eq!(trailers.len(), MISSION_TASKS);
-    assert_eq!(world.git(&["status", "--porcelain"]), "", "the checkout follows the trunk");
+    assert_eq!(
+        world.git(&["status", "--porcelain"]),
+        "",
+        "the checkout follows the trunk"
+    );
     world.assert_green_everywhere();
 }

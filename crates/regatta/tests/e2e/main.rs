@@ -5,64 +5,67 @@
 //! compares output for people with stored files. The head of each module says what it tests. Ids
 //! such as Q4 are defined in `docs/invariants.md`.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a helper that cannot go on fails its test"
+)]
 
 mod assignments;
-mod stopped_daemon;
 mod failpoints;
 mod golden;
 mod guarded_paths;
 mod http;
+mod stopped_daemon;
 mod world;
 
 mod acceptance;
 mod agent_tests;
 mod agents;
 mod audit;
+mod auth;
 mod bad_input;
 mod bridge_start;
+mod bridge_world;
 mod bridges;
-mod bridges_redelivery;
+mod bridges_conversations;
 mod bridges_load;
+mod bridges_redelivery;
 mod bridges_requests;
 mod bridges_rules;
-mod bridges_conversations;
 mod bridges_webhooks;
 mod bus;
 mod change_sets;
 mod chaos;
 mod claims;
-mod landing_settings;
 mod commands;
 mod config_files;
 mod demo;
 mod disks;
-mod auth;
 mod environment;
 mod examples;
+mod external_agent;
 mod failures;
-mod metrics;
+mod first_hour;
 mod fixups;
+mod history;
 mod hooks;
 mod inboxes;
 mod isolation;
 mod kills;
+mod landing_settings;
 mod leads;
-mod script_output;
+mod legacy_api;
 mod lists;
-mod history;
-mod terminal_output;
 mod lost_work;
 mod messages;
-mod first_hour;
+mod metrics;
 mod next_hints;
-mod external_agent;
 mod pages;
 mod percent_names;
 mod plans;
 mod prompts;
-mod bridge_world;
 mod races;
+mod random_teams;
 mod remotes;
 mod restarts;
 mod results;
@@ -70,15 +73,15 @@ mod routes;
 mod runners;
 mod runs;
 mod scopes;
+mod script_output;
 mod secrets;
-mod legacy_api;
-mod team_acceptance;
 mod stops;
 mod streams;
 mod submodules;
 mod task_logs;
-mod random_teams;
+mod team_acceptance;
 mod teams;
 mod terminal;
+mod terminal_output;
 mod tools;
 mod watching;

@@ -7,7 +7,8 @@ use crate::fixups;
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// A program that writes the file of its task and succeeds.
-const WORKER_SCRIPT: &str = "#!/bin/sh\ncat > /dev/null\nmkdir -p src\necho 'pub fn limit() {}' > src/limit.rs\n";
+const WORKER_SCRIPT: &str =
+    "#!/bin/sh\ncat > /dev/null\nmkdir -p src\necho 'pub fn limit() {}' > src/limit.rs\n";
 
 /// Creates a repository with a worker with tools, a worker without tools, and a lead.
 fn world_with_agents() -> World {
@@ -17,24 +18,59 @@ fn world_with_agents() -> World {
     let program = world.root.join("program.sh");
     fs::write(&program, WORKER_SCRIPT).unwrap();
     let command = format!("sh {}", program.display());
-    world.run_ok(&["agent", "add", "plain", "--runtime", "command", "--command", &command, "--confine", "off"]);
+    world.run_ok(&[
+        "agent",
+        "add",
+        "plain",
+        "--runtime",
+        "command",
+        "--command",
+        &command,
+        "--confine",
+        "off",
+    ]);
     let acp = format!("{} scripted-agent --acp", env!("CARGO_BIN_EXE_regatta"));
     for name in ["tooled", "boss"] {
-        world.run_ok(&["agent", "add", name, "--runtime", "acp", "--command", &acp, "--confine", "off"]);
+        world.run_ok(&[
+            "agent",
+            "add",
+            name,
+            "--runtime",
+            "acp",
+            "--command",
+            &acp,
+            "--confine",
+            "off",
+        ]);
     }
     world
 }
 
 /// Returns the prompt of an attempt, without the parts that differ from run to run.
 fn prompt_of(world: &World, attempt: &str) -> String {
-    let path = world.data_dir.join("attempts").join(attempt).join("prompt.md");
-    assert!(wait_until(TEST_TIMEOUT, || path.is_file()), "{}", world.run_ok(&["status"]));
-    let text = fs::read_to_string(path).unwrap().replace(world.root.to_str().unwrap(), "ROOT");
-    let is_commit = |word: &str| word.len() == 40 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let path = world
+        .data_dir
+        .join("attempts")
+        .join(attempt)
+        .join("prompt.md");
+    assert!(
+        wait_until(TEST_TIMEOUT, || path.is_file()),
+        "{}",
+        world.run_ok(&["status"])
+    );
+    let text = fs::read_to_string(path)
+        .unwrap()
+        .replace(world.root.to_str().unwrap(), "ROOT");
+    let is_commit =
+        |word: &str| word.len() == 40 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let mut plain = String::new();
     for part in text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric()) {
         let word = part.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric());
-        plain += &if is_commit(word) { part.replace(word, "COMMIT") } else { part.to_owned() };
+        plain += &if is_commit(word) {
+            part.replace(word, "COMMIT")
+        } else {
+            part.to_owned()
+        };
     }
     plain
 }
@@ -68,11 +104,21 @@ fn the_prompt_of_a_worker_has_one_way_to_end() {
         assert_eq!(told.contains("`finish`"), has_tools, "{told}");
         assert_eq!(told.contains("REGATTA_RESULT"), !has_tools, "{told}");
         assert_eq!(told.contains("exit with code 0"), !has_tools, "{told}");
-        assert!(!told.contains("briefing.md") && told.contains("README.md"), "{told}");
+        assert!(
+            !told.contains("briefing.md") && told.contains("README.md"),
+            "{told}"
+        );
         assert!(!told.contains("Nothing is known"), "{told}");
-        let briefing = fs::read_to_string(world.data_dir.join("workspaces/shop/T1/.regatta/briefing.md"));
+        let briefing = fs::read_to_string(
+            world
+                .data_dir
+                .join("workspaces/shop/T1/.regatta/briefing.md"),
+        );
         if let Ok(briefing) = briefing {
-            assert!(briefing.contains("## PROTOCOL") && briefing.contains("## HISTORY"), "{briefing}");
+            assert!(
+                briefing.contains("## PROTOCOL") && briefing.contains("## HISTORY"),
+                "{briefing}"
+            );
         }
     }
 }
@@ -83,15 +129,24 @@ fn the_prompt_of_a_worker_has_one_way_to_end() {
 fn the_prompt_of_a_lead_has_its_workers_and_tools() {
     let world = world_with_agents();
     let settings = world.read_file("regatta.toml");
-    let kept: String =
-        settings.lines().take_while(|line| !line.starts_with("[leads]")).map(|line| format!("{line}\n")).collect();
-    world.write_file("regatta.toml", &format!("{kept}[leads]\nagent = \"boss\"\nworkers = [\"plain\"]\nmax_workers = 2\n"));
+    let kept: String = settings
+        .lines()
+        .take_while(|line| !line.starts_with("[leads]"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    world.write_file(
+        "regatta.toml",
+        &format!("{kept}[leads]\nagent = \"boss\"\nworkers = [\"plain\"]\nmax_workers = 2\n"),
+    );
     world.commit_all("Let boss lead");
     world.run_ok(&["mission", "start", "Limit all requests"]);
     let told = prompt_of(&world, "A1");
     crate::golden::assert_golden("prompt_lead.md", &told);
     assert!(told.contains("(sh): works on 0 of 1 tasks"), "{told}");
-    assert!(told.contains("`mission_finish`") && !told.contains("`finish`"), "{told}");
+    assert!(
+        told.contains("`mission_finish`") && !told.contains("`finish`"),
+        "{told}"
+    );
     assert!(!told.contains("REGATTA_RESULT"), "{told}");
 }
 
@@ -99,13 +154,26 @@ fn the_prompt_of_a_lead_has_its_workers_and_tools() {
 #[test]
 fn the_prompt_of_a_planner_has_the_checks_and_the_workers() {
     let world = world_with_agents();
-    let child =
-        world.run(&["run", "Add login with rate limits", "--planner", "tooled", "--no-input", "--timeout", "1s"]);
+    let child = world.run(&[
+        "run",
+        "Add login with rate limits",
+        "--planner",
+        "tooled",
+        "--no-input",
+        "--timeout",
+        "1s",
+    ]);
     let told = prompt_of(&world, "A1");
     crate::golden::assert_golden("prompt_planner.md", &told);
-    assert!(told.contains("Regatta runs `sh ./test.sh`") || told.contains("has no checks"), "{told}\n{child:?}");
+    assert!(
+        told.contains("Regatta runs `sh ./test.sh`") || told.contains("has no checks"),
+        "{told}\n{child:?}"
+    );
     assert!(told.contains("Its `detail` is the plan"), "{told}");
-    assert!(!told.contains("learnings") && !told.contains("scope_escapes"), "{told}");
+    assert!(
+        !told.contains("learnings") && !told.contains("scope_escapes"),
+        "{told}"
+    );
 }
 
 /// A fix-up's prompt starts with the present job, and has the finished task at the end.
@@ -117,6 +185,9 @@ fn the_prompt_of_a_fixup_starts_with_the_conflict() {
     world.commit_all("Change it too");
     let told = prompt_of(&world, &fixups::wait_for_fixup(&world, &task));
     crate::golden::assert_golden("prompt_fixup.md", &told);
-    let (now, order) = (told.find("leave no conflict marks").unwrap(), told.find("Write the file.").unwrap());
+    let (now, order) = (
+        told.find("leave no conflict marks").unwrap(),
+        told.find("Write the file.").unwrap(),
+    );
     assert!(now < order, "{told}");
 }

@@ -49,7 +49,9 @@ impl MemberFate {
             MemberFate::Crashes => json!([rest, { "crash": true }]),
             MemberFate::Fails => json!([rest, { "fail": "it will not" }]),
             MemberFate::Hangs => json!([{ "hang": true }]),
-            MemberFate::StaysAlive | MemberFate::ProgramMissing | MemberFate::Killed => json!([rest, { "say": "here" }]),
+            MemberFate::StaysAlive | MemberFate::ProgramMissing | MemberFate::Killed => {
+                json!([rest, { "say": "here" }])
+            }
         }
         .to_string()
     }
@@ -73,19 +75,44 @@ fn random_team(dice: &mut SeededRng, team: &str) -> (Vec<PlannedTestMember>, Val
     for nth in 0..=dice.below(12) {
         let provider = match nth {
             0 => lead,
-            _ => ["codex", "anthropic", "gemini", "opencode", "goose", "opencode"]
-                [usize::try_from(dice.below(6)).unwrap()],
+            _ => [
+                "codex",
+                "anthropic",
+                "gemini",
+                "opencode",
+                "goose",
+                "opencode",
+            ][usize::try_from(dice.below(6)).unwrap()],
         };
         let aside = ["opencode", "goose"].contains(&provider);
         // Most leads are fine, because a team without its lead shows little.
-        let fate = if nth == 0 && dice.below(3) > 0 { MemberFate::StaysAlive } else { MemberFate::random(dice, aside) };
-        let name = if nth == 0 { "lead".to_owned() } else { format!("m{nth}") };
-        let backend = if fate == MemberFate::ProgramMissing { "no-such-program" } else { "scripted" };
+        let fate = if nth == 0 && dice.below(3) > 0 {
+            MemberFate::StaysAlive
+        } else {
+            MemberFate::random(dice, aside)
+        };
+        let name = if nth == 0 {
+            "lead".to_owned()
+        } else {
+            format!("m{nth}")
+        };
+        let backend = if fate == MemberFate::ProgramMissing {
+            "no-such-program"
+        } else {
+            "scripted"
+        };
         wanted.push(json!({ "name": name, "provider": provider, "backend": backend, "script": fate.script(dice) }));
-        roster.push(PlannedTestMember { name, has_own_lane: aside, fate });
+        roster.push(PlannedTestMember {
+            name,
+            has_own_lane: aside,
+            fate,
+        });
     }
     let lead = wanted.remove(0);
-    (roster, json!({ "name": team, "project": "shop", "lead": lead, "members": wanted }))
+    (
+        roster,
+        json!({ "name": team, "project": "shop", "lead": lead, "members": wanted }),
+    )
 }
 
 /// Returns the processes of a member, or without a name those of the whole team.
@@ -106,7 +133,10 @@ fn member_processes(world: &World, team: &str, member: Option<&str>) -> Vec<u32>
 fn kill_daemon(world: &World) {
     let pid = u32::try_from(world.daemon_info().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill_process(pid);
-    assert!(wait_until(TEST_TIMEOUT, || !is_alive(pid)), "P7: {pid} does not end");
+    assert!(
+        wait_until(TEST_TIMEOUT, || !is_alive(pid)),
+        "P7: {pid} does not end"
+    );
     world.run_ok(&["up"]);
 }
 
@@ -125,7 +155,10 @@ impl TeamStorm<'_> {
     fn member_states(view: &Value) -> Vec<(String, String)> {
         let word = |it: &Value| it.as_str().unwrap().to_owned();
         let members = view["resolved"]["members"].as_array().unwrap();
-        members.iter().map(|it| (word(&it["name"]), word(&it["state"]))).collect()
+        members
+            .iter()
+            .map(|it| (word(&it["name"]), word(&it["state"])))
+            .collect()
     }
 
     /// Returns each member's final state. `died` says whether the test has already killed its
@@ -142,7 +175,10 @@ impl TeamStorm<'_> {
             (MemberFate::Crashes | MemberFate::Fails, _) => "failed_to_start",
             (MemberFate::Hangs, _) => "pending_bootstrap",
         };
-        self.roster.iter().map(|it| (it.name.clone(), state(it))).collect()
+        self.roster
+            .iter()
+            .map(|it| (it.name.clone(), state(it)))
+            .collect()
     }
 
     /// Waits until every member is in its final state, and checks the causes and the summary.
@@ -150,17 +186,25 @@ impl TeamStorm<'_> {
         let expected = self.expected_states(died);
         let same = |view: &Value| {
             let states = TeamStorm::member_states(view);
-            states.iter().map(|it| (&it.0, it.1.as_str())).eq(expected.iter().map(|it| (&it.0, it.1)))
+            states
+                .iter()
+                .map(|it| (&it.0, it.1.as_str()))
+                .eq(expected.iter().map(|it| (&it.0, it.1)))
         };
         let mut view = self.show_team();
         wait_until(TEST_TIMEOUT, || {
             view = self.show_team();
             same(&view)
         });
-        assert!(same(&view), "T3: {seed}: {:?} instead of {expected:?}: {view}", TeamStorm::member_states(&view));
+        assert!(
+            same(&view),
+            "T3: {seed}: {:?} instead of {expected:?}: {view}",
+            TeamStorm::member_states(&view)
+        );
         self.assert_summary_matches(&view, seed);
         for member in view["resolved"]["members"].as_array().unwrap() {
-            let failed = ["failed_to_start", "degraded", "skipped"].contains(&member["state"].as_str().unwrap());
+            let failed = ["failed_to_start", "degraded", "skipped"]
+                .contains(&member["state"].as_str().unwrap());
             assert_eq!(
                 member["cause"].is_object(),
                 failed,
@@ -174,7 +218,12 @@ impl TeamStorm<'_> {
     fn assert_summary_matches(&self, view: &Value, seed: &str) {
         let states = TeamStorm::member_states(view);
         let any = |words: &[&str]| states.iter().any(|it| words.contains(&it.1.as_str()));
-        let pending = any(&["queued", "starting", "pending_bootstrap", "pending_permission"]);
+        let pending = any(&[
+            "queued",
+            "starting",
+            "pending_bootstrap",
+            "pending_permission",
+        ]);
         let never_up = view["resolved"]["members"]
             .as_array()
             .unwrap()
@@ -188,14 +237,26 @@ impl TeamStorm<'_> {
         };
         let summary = &view["summary"];
         assert_eq!(summary["outcome"], outcome, "T2: {seed}: {states:?}");
-        assert_eq!(summary["phase"] == "active", pending, "T2: {seed}: {states:?}");
-        assert_eq!(summary["alive"], states.iter().filter(|it| it.1 == "alive").count(), "T2: {seed}");
+        assert_eq!(
+            summary["phase"] == "active",
+            pending,
+            "T2: {seed}: {states:?}"
+        );
+        assert_eq!(
+            summary["alive"],
+            states.iter().filter(|it| it.1 == "alive").count(),
+            "T2: {seed}"
+        );
         assert_eq!(summary["expected"], self.roster.len(), "T1: {seed}");
         // A hanging member may still change state, so both views must have the same revision.
         let mut seen = (Value::Null, Value::Null);
         wait_until(TEST_TIMEOUT, || {
             let listed = self.api.call_ok("team.list", json!({}));
-            let listed = listed.as_array().unwrap().iter().find(|it| it["team"] == self.team.as_str());
+            let listed = listed
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|it| it["team"] == self.team.as_str());
             seen = (listed.unwrap().clone(), self.show_team()["summary"].clone());
             seen.0["revision"] == seen.1["revision"]
         });
@@ -204,14 +265,21 @@ impl TeamStorm<'_> {
 
     fn kill_victims(&self, seed: &str) {
         let lead = self.roster[0].fate;
-        for it in self.roster.iter().filter(|it| it.fate == MemberFate::Killed && (!it.has_own_lane || lead.becomes_alive())) {
+        for it in self.roster.iter().filter(|it| {
+            it.fate == MemberFate::Killed && (!it.has_own_lane || lead.becomes_alive())
+        }) {
             let programs = member_processes(self.world, &self.team, Some(&it.name));
             let is_program = |pid: &&u32| {
                 let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 String::from_utf8_lossy(&line).contains("scripted-agent")
             };
             let found = programs.iter().find(is_program);
-            kill_process(*found.unwrap_or_else(|| panic!("{seed}: {} is alive and has no program: {programs:?}", it.name)));
+            kill_process(*found.unwrap_or_else(|| {
+                panic!(
+                    "{seed}: {} is alive and has no program: {programs:?}",
+                    it.name
+                )
+            }));
         }
     }
 
@@ -222,9 +290,15 @@ impl TeamStorm<'_> {
             std::thread::sleep(Duration::from_millis(after));
             kill_daemon(self.world);
         }
-        let view = self.api.call_ok("team.stop", json!({ "team": self.team, "wait_ms": 280_000 }));
+        let view = self.api.call_ok(
+            "team.stop",
+            json!({ "team": self.team, "wait_ms": 280_000 }),
+        );
         let left = member_processes(self.world, &self.team, None);
-        assert!(left.is_empty(), "P10: {seed}: the team has stopped, and {left:?} live");
+        assert!(
+            left.is_empty(),
+            "P10: {seed}: the team has stopped, and {left:?} live"
+        );
         self.assert_summary_matches(&view, seed);
         for (name, state) in TeamStorm::member_states(&view) {
             let was = self.roster.iter().find(|it| it.name == name).unwrap().fate;
@@ -234,23 +308,34 @@ impl TeamStorm<'_> {
                 MemberFate::StaysAlive | MemberFate::Hangs => &["stopped", "skipped"],
                 MemberFate::Killed => &["stopped", "skipped", "degraded"],
                 MemberFate::ProgramMissing => &["failed_to_start"],
-                MemberFate::Crashes | MemberFate::Fails => &["failed_to_start", "skipped", "stopped"],
+                MemberFate::Crashes | MemberFate::Fails => {
+                    &["failed_to_start", "skipped", "stopped"]
+                }
             };
-            assert!(may.contains(&state.as_str()), "T3: {seed}: {name} was {was:?} and is {state}: {view}");
+            assert!(
+                may.contains(&state.as_str()),
+                "T3: {seed}: {name} was {was:?} and is {state}: {view}"
+            );
         }
-        self.api.call_ok("team.delete", json!({ "team": self.team }));
+        self.api
+            .call_ok("team.delete", json!({ "team": self.team }));
     }
 }
 
 /// T1, T2, T3, T6, P1, P3, P10: random teams of real processes.
 #[test]
 fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|it| it.parse::<u64>().ok())
+    };
     let launches = number("REGATTA_TEAM_LAUNCHES").unwrap_or(6);
     let first = number("REGATTA_TEAM_SEED").unwrap_or(20_261_116);
     println!("REGATTA_TEAM_SEED={first}");
     let (began, world) = (Instant::now(), World::with_project());
-    let (mut members, mut kills, mut fates) = (0, 0, std::collections::BTreeMap::<String, u32>::new());
+    let (mut members, mut kills, mut fates) =
+        (0, 0, std::collections::BTreeMap::<String, u32>::new());
     for nth in 0..launches {
         // Each launch has its own seed, so that a failed launch can be repeated alone.
         let seed = format!("REGATTA_TEAM_SEED={} REGATTA_TEAM_LAUNCHES=1", first + nth);
@@ -258,10 +343,19 @@ fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
         let team = format!("team-{nth}");
         let (roster, wanted) = random_team(&mut dice, &team);
         members += roster.len();
-        roster.iter().for_each(|it| *fates.entry(format!("{:?}", it.fate)).or_default() += 1);
-        let storm = TeamStorm { world: &world, api: ApiClient::for_data_dir(&world.data_dir), team, roster };
+        roster
+            .iter()
+            .for_each(|it| *fates.entry(format!("{:?}", it.fate)).or_default() += 1);
+        let storm = TeamStorm {
+            world: &world,
+            api: ApiClient::for_data_dir(&world.data_dir),
+            team,
+            roster,
+        };
         storm.api.call_ok("team.create", wanted);
-        storm.api.call_ok("team.launch", json!({ "team": storm.team }));
+        storm
+            .api
+            .call_ok("team.launch", json!({ "team": storm.team }));
         for _ in 0..dice.below(3) {
             std::thread::sleep(Duration::from_millis(dice.below(600)));
             kill_daemon(&world);
@@ -275,5 +369,8 @@ fn t3_p10_random_teams_with_kills_blame_no_other_member_and_stop_completely() {
         storm.assert_stops(cut, &seed);
     }
     assert_eq!(world.describe_foreign_processes(), [""; 0], "P3");
-    println!("{launches} launches, {members} members, {kills} kills of Regatta, {fates:?}, {:?}", began.elapsed());
+    println!(
+        "{launches} launches, {members} members, {kills} kills of Regatta, {fates:?}, {:?}",
+        began.elapsed()
+    );
 }

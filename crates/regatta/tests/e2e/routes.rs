@@ -7,8 +7,10 @@ use crate::http::ApiClient;
 use crate::world::{World, run_command};
 
 /// The sources of the server's route tables.
-const ROUTER_SOURCES: [&str; 2] =
-    [include_str!("../../../regatta-server/src/lib.rs"), include_str!("../../../regatta-server/src/live/mod.rs")];
+const ROUTER_SOURCES: [&str; 2] = [
+    include_str!("../../../regatta-server/src/lib.rs"),
+    include_str!("../../../regatta-server/src/live/mod.rs"),
+];
 
 /// The tokens that may use an address.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,7 +41,9 @@ impl AllowedTokens {
             AllowedTokens::ReadersAndRunners => scope.can_read_all() || scope == TokenScope::Runner,
             AllowedTokens::Operators => operates,
             AllowedTokens::OperatorsAndRunners => operates || scope == TokenScope::Runner,
-            AllowedTokens::OperatorsAndAttempts => operates || matches!(scope, TokenScope::Attempt | TokenScope::Lead),
+            AllowedTokens::OperatorsAndAttempts => {
+                operates || matches!(scope, TokenScope::Attempt | TokenScope::Lead)
+            }
             AllowedTokens::Runners => scope == TokenScope::Runner,
         }
     }
@@ -47,29 +51,84 @@ impl AllowedTokens {
 
 /// The address, the method, a body that changes nothing, and the tokens that may use the address.
 const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
-    ("/api/v1/events?after=0&follow=false", "GET", "", AllowedTokens::Readers),
+    (
+        "/api/v1/events?after=0&follow=false",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
     ("/api/v1/openapi.json", "GET", "", AllowedTokens::All),
     ("/api/v1/", "GET", "", AllowedTokens::All),
     ("/metrics", "GET", "", AllowedTokens::Readers),
-    ("/api/v1/live?topics=head&follow=false", "GET", "", AllowedTokens::Readers),
+    (
+        "/api/v1/live?topics=head&follow=false",
+        "GET",
+        "",
+        AllowedTokens::Readers,
+    ),
     ("/api/v1/page/diff/T99", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/diff/T99/0", "GET", "", AllowedTokens::Readers),
     ("/api/v1/page/log/A99", "GET", "", AllowedTokens::Readers),
     ("/api/agents", "GET", "", AllowedTokens::ReadersAndRunners),
-    ("/api/agents", "POST", "{\"name\":7}", AllowedTokens::OperatorsAndRunners),
-    ("/api/agents", "POST", "{\"name\":\"new\",\"maxTasks\":0}", AllowedTokens::OperatorsAndRunners),
+    (
+        "/api/agents",
+        "POST",
+        "{\"name\":7}",
+        AllowedTokens::OperatorsAndRunners,
+    ),
+    (
+        "/api/agents",
+        "POST",
+        "{\"name\":\"new\",\"maxTasks\":0}",
+        AllowedTokens::OperatorsAndRunners,
+    ),
     ("/me", "GET", "", AllowedTokens::All),
     ("/api/poll", "GET", "", AllowedTokens::OperatorsAndRunners),
     ("/api/poll", "POST", "", AllowedTokens::OperatorsAndRunners),
     ("/close", "POST", "", AllowedTokens::OperatorsAndRunners),
     ("/ping", "POST", "", AllowedTokens::All),
-    ("/api/tasks", "POST", "{\"task\":\"\"}", AllowedTokens::OperatorsAndAttempts),
-    ("/api/tasks/T99/finish", "POST", "{\"status\":\"completed\"}", AllowedTokens::Operators),
-    ("/api/tasks/T99/progress", "POST", "{\"progress\":\"x\"}", AllowedTokens::Operators),
-    ("/mcp", "POST", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", AllowedTokens::All),
-    ("/git/shop/info/refs?service=git-upload-pack", "GET", "", AllowedTokens::ReadersAndRunners),
-    ("/git/shop/git-upload-pack", "POST", "0000", AllowedTokens::ReadersAndRunners),
-    ("/git/shop/git-receive-pack", "POST", "nonsense", AllowedTokens::Runners),
+    (
+        "/api/tasks",
+        "POST",
+        "{\"task\":\"\"}",
+        AllowedTokens::OperatorsAndAttempts,
+    ),
+    (
+        "/api/tasks/T99/finish",
+        "POST",
+        "{\"status\":\"completed\"}",
+        AllowedTokens::Operators,
+    ),
+    (
+        "/api/tasks/T99/progress",
+        "POST",
+        "{\"progress\":\"x\"}",
+        AllowedTokens::Operators,
+    ),
+    (
+        "/mcp",
+        "POST",
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}",
+        AllowedTokens::All,
+    ),
+    (
+        "/git/shop/info/refs?service=git-upload-pack",
+        "GET",
+        "",
+        AllowedTokens::ReadersAndRunners,
+    ),
+    (
+        "/git/shop/git-upload-pack",
+        "POST",
+        "0000",
+        AllowedTokens::ReadersAndRunners,
+    ),
+    (
+        "/git/shop/git-receive-pack",
+        "POST",
+        "nonsense",
+        AllowedTokens::Runners,
+    ),
 ];
 
 /// S1, S2, S10: every address that is not a verb refuses a missing token, a wrong token, a scope
@@ -79,16 +138,40 @@ const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
 fn s10_every_address_refuses_tokens_outside_its_scope() {
     let world = World::with_project();
     let door = ApiClient::for_data_dir(&world.data_dir);
-    door.call_ok("agent.add", json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }));
-    door.call_ok("agent.add", json!({ "name": "eve", "runtime": "outside", "role": "lead", "max_tasks": 1 }));
-    let mut tokens: Vec<(TokenScope, String)> = [TokenScope::Admin, TokenScope::Operator, TokenScope::Viewer, TokenScope::Runner]
-        .map(|scope| {
-            let made = world.run_json(&["token", "add", &format!("the-{scope}"), "--scope", &scope.to_string()]);
-            (scope, made["token"].as_str().unwrap().to_owned())
-        })
-        .into();
+    door.call_ok(
+        "agent.add",
+        json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }),
+    );
+    door.call_ok(
+        "agent.add",
+        json!({ "name": "eve", "runtime": "outside", "role": "lead", "max_tasks": 1 }),
+    );
+    let mut tokens: Vec<(TokenScope, String)> = [
+        TokenScope::Admin,
+        TokenScope::Operator,
+        TokenScope::Viewer,
+        TokenScope::Runner,
+    ]
+    .map(|scope| {
+        let made = world.run_json(&[
+            "token",
+            "add",
+            &format!("the-{scope}"),
+            "--scope",
+            &scope.to_string(),
+        ]);
+        (scope, made["token"].as_str().unwrap().to_owned())
+    })
+    .into();
     for (name, scope) in [("ann", TokenScope::Attempt), ("eve", TokenScope::Lead)] {
-        world.run_ok(&["add", &format!("Work of {name}"), "--files", &format!("{name}.txt"), "--validate", "true"]);
+        world.run_ok(&[
+            "add",
+            &format!("Work of {name}"),
+            "--files",
+            &format!("{name}.txt"),
+            "--validate",
+            "true",
+        ]);
         let granted = door.call_ok("task.poll", json!({ "agent": name }));
         tokens.push((scope, granted["bearer"].as_str().unwrap().to_owned()));
     }
@@ -113,13 +196,25 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
         refused("no_token", 401, std::slice::from_ref(&own));
         refused("no_token", 401, &[own.clone(), shows("nonsense")]);
         for (scope, token) in &tokens {
-            refused("foreign_host", 403, &[("host", "evil.example".into()), shows(token)]);
-            refused("foreign_origin", 403, &[own.clone(), shows(token), ("origin", evil.clone())]);
+            refused(
+                "foreign_host",
+                403,
+                &[("host", "evil.example".into()), shows(token)],
+            );
+            refused(
+                "foreign_origin",
+                403,
+                &[own.clone(), shows(token), ("origin", evil.clone())],
+            );
             let reply = send(&[own.clone(), shows(token)]);
             let code = reply.json()["code"].as_str().unwrap_or_default().to_owned();
-            let kept_out = reply.status == 403 && ["wrong_scope", "not_yours"].contains(&code.as_str());
+            let kept_out =
+                reply.status == 403 && ["wrong_scope", "not_yours"].contains(&code.as_str());
             if kept_out == whom.allows(*scope) {
-                wrong.push(format!("{method} {path} as {scope}: {} {code}", reply.status));
+                wrong.push(format!(
+                    "{method} {path} as {scope}: {} {code}",
+                    reply.status
+                ));
             }
         }
     }
@@ -129,24 +224,56 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
     // checks, which reveal nothing, and the address where a browser trades its code, because it has
     // no token yet.
     let open = ["/healthz", "/readyz", "/enter"];
-    let routes = ROUTER_SOURCES.iter().flat_map(|it| it.split(".route(\"").skip(1)).filter_map(|it| it.split('"').next());
+    let routes = ROUTER_SOURCES
+        .iter()
+        .flat_map(|it| it.split(".route(\"").skip(1))
+        .filter_map(|it| it.split('"').next());
     for written in routes {
         let fits = |path: &str| {
             let path = path.split('?').next().unwrap_or_default();
-            let (left, right): (Vec<&str>, Vec<&str>) = (written.split('/').collect(), path.split('/').collect());
-            left.len() == right.len() && left.iter().zip(&right).all(|(one, two)| one.starts_with('{') || one == two)
+            let (left, right): (Vec<&str>, Vec<&str>) =
+                (written.split('/').collect(), path.split('/').collect());
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .zip(&right)
+                    .all(|(one, two)| one.starts_with('{') || one == two)
         };
-        let tried = open.contains(&written) || written == "/api/v1/{verb}" || ADDRESSES.iter().any(|it| fits(it.0));
+        let tried = open.contains(&written)
+            || written == "/api/v1/{verb}"
+            || ADDRESSES.iter().any(|it| fits(it.0));
         assert!(tried, "{written} is missing in this test");
     }
     for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {
-        let foreign = door.request_over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
-        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("foreign_host")), "{path}");
-        let foreign = door.request_over_tcp(method, path, &[own.clone(), ("origin", evil.clone())], b"{}");
-        assert_eq!((foreign.status, &foreign.json()["code"]), (403, &json!("foreign_origin")), "{path}");
+        let foreign =
+            door.request_over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
+        assert_eq!(
+            (foreign.status, &foreign.json()["code"]),
+            (403, &json!("foreign_host")),
+            "{path}"
+        );
+        let foreign = door.request_over_tcp(
+            method,
+            path,
+            &[own.clone(), ("origin", evil.clone())],
+            b"{}",
+        );
+        assert_eq!(
+            (foreign.status, &foreign.json()["code"]),
+            (403, &json!("foreign_origin")),
+            "{path}"
+        );
     }
-    let guess = door.request_over_tcp("POST", "/enter", std::slice::from_ref(&own), br#"{"code":"aaaaaaaaaaaaaaaa"}"#);
-    assert_eq!((guess.status, &guess.json()["code"]), (401, &json!("bad_code")));
+    let guess = door.request_over_tcp(
+        "POST",
+        "/enter",
+        std::slice::from_ref(&own),
+        br#"{"code":"aaaaaaaaaaaaaaaa"}"#,
+    );
+    assert_eq!(
+        (guess.status, &guess.json()["code"]),
+        (401, &json!("bad_code"))
+    );
 }
 
 /// An invalid git request gets a complete answer with status 400 instead of a stream that breaks
@@ -156,30 +283,63 @@ fn an_invalid_git_request_gets_a_complete_answer_with_400() {
     let world = World::with_project();
     world.run_ok(&["up"]);
     let door = ApiClient::for_data_dir(&world.data_dir);
-    let runner = world.run_json(&["token", "add", "box", "--scope", "runner"])["token"].as_str().unwrap().to_owned();
+    let runner = world.run_json(&["token", "add", "box", "--scope", "runner"])["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let headers = |more: &[(&'static str, &str)]| {
-        let mut all = vec![("host", door.address()), ("authorization", format!("Bearer {runner}"))];
-        all.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let mut all = vec![
+            ("host", door.address()),
+            ("authorization", format!("Bearer {runner}")),
+        ];
+        all.extend(
+            more.iter()
+                .map(|(name, value)| (*name, (*value).to_owned())),
+        );
         all
     };
     let odd = [("git-protocol", "version=2;x y")];
     type Case<'a> = (&'a str, &'a str, &'a [u8], &'a [(&'static str, &'a str)]);
     let cases: [Case; 4] = [
-        ("GET", "/git/shop/info/refs?service=git-upload-pack", b"", &odd),
+        (
+            "GET",
+            "/git/shop/info/refs?service=git-upload-pack",
+            b"",
+            &odd,
+        ),
         ("POST", "/git/shop/git-upload-pack", b"0000", &odd),
         ("POST", "/git/shop/git-receive-pack", b"nonsense", &[]),
-        ("POST", "/git/shop/git-receive-pack", b"not gzip", &[("content-encoding", "gzip")]),
+        (
+            "POST",
+            "/git/shop/git-receive-pack",
+            b"not gzip",
+            &[("content-encoding", "gzip")],
+        ),
     ];
     for (method, path, body, more) in cases {
         let reply = door.request_over_tcp(method, path, &headers(more), body);
         let problem = reply.json();
-        assert_eq!((reply.status, problem["code"].as_str()), (400, Some("bad_request")), "{method} {path}: {reply:?}");
-        assert!(!problem["hint"].as_str().unwrap_or_default().is_empty(), "{problem}");
+        assert_eq!(
+            (reply.status, problem["code"].as_str()),
+            (400, Some("bad_request")),
+            "{method} {path}: {reply:?}"
+        );
+        assert!(
+            !problem["hint"].as_str().unwrap_or_default().is_empty(),
+            "{problem}"
+        );
         // RFC 9457.
         assert_eq!(problem["type"], "urn:regatta:problem:bad_request");
-        assert_eq!((&problem["title"], &problem["detail"]), (&json!("bad request"), &problem["message"]));
+        assert_eq!(
+            (&problem["title"], &problem["detail"]),
+            (&json!("bad request"), &problem["message"])
+        );
     }
-    assert_eq!(door.request_over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000").status, 200);
+    assert_eq!(
+        door.request_over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000")
+            .status,
+        200
+    );
 }
 
 /// More clones at once than git programs may run at once: all succeed.
@@ -196,7 +356,8 @@ fn twenty_clones_at_once_all_succeed() {
                 scope.spawn(move || {
                     let mut git = std::process::Command::new("git");
                     let header = format!("http.extraHeader=Authorization: Bearer {token}");
-                    git.args(["-c", &header, "clone", "-q", url, &format!("clone-{nth}")]).current_dir(&world.root);
+                    git.args(["-c", &header, "clone", "-q", url, &format!("clone-{nth}")])
+                        .current_dir(&world.root);
                     world.clean_environment(&mut git);
                     run_command(git, None)
                 })

@@ -16,7 +16,9 @@ impl HangingCommand {
     pub(crate) fn new() -> HangingCommand {
         static LAST_NUMBER: AtomicU32 = AtomicU32::new(0);
         let nth = LAST_NUMBER.fetch_add(1, Ordering::SeqCst);
-        HangingCommand { seconds: format!("{}.{nth}", 40_000_000 + std::process::id()) }
+        HangingCommand {
+            seconds: format!("{}.{nth}", 40_000_000 + std::process::id()),
+        }
     }
 
     pub(crate) fn command(&self) -> String {
@@ -31,26 +33,41 @@ impl HangingCommand {
     pub(crate) fn is_running(&self) -> bool {
         let wanted = format!("sleep\0{}\0", self.seconds).into_bytes();
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
-        let mut lines = processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
+        let mut lines =
+            processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
         lines.any(|line| line == wanted)
     }
 
     #[track_caller]
     fn wait_until_running(&self, world: &World) {
-        assert!(wait_until(TEST_TIMEOUT, || self.is_running()), "the command never started: {}", world.run_json(&["status"]));
+        assert!(
+            wait_until(TEST_TIMEOUT, || self.is_running()),
+            "the command never started: {}",
+            world.run_json(&["status"])
+        );
     }
 }
 
 fn task_plan(extra: &Value) -> Value {
     let mut task = json!({ "id": "a", "subject": "Write a", "files": ["a.md"],
         "script": [{ "write": { "path": "a.md", "text": "x\n" } }] });
-    task.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    task.as_object_mut()
+        .unwrap()
+        .extend(extra.as_object().unwrap().clone());
     task
 }
 
 /// Starts a plan of one task with an agent with one slot.
 fn start_task(world: &World, task: &Value) {
-    world.run_ok(&["agent", "add", "robot", "--runtime", "scripted", "--max-tasks", "1"]);
+    world.run_ok(&[
+        "agent",
+        "add",
+        "robot",
+        "--runtime",
+        "scripted",
+        "--max-tasks",
+        "1",
+    ]);
     let path = world.root.join("plan.json");
     std::fs::write(&path, json!({ "task": [task] }).to_string()).unwrap();
     world.run_ok(&["run", path.to_str().unwrap(), "--agents", "robot", "--yes"]);
@@ -69,13 +86,22 @@ fn assert_slot_and_claims_are_free(world: &World) {
 #[test]
 fn p11_stop_ends_a_check_that_hangs() {
     let (world, check) = (World::with_project(), HangingCommand::new());
-    start_task(&world, &task_plan(&json!({ "validation": { "tests": check.command() } })));
+    start_task(
+        &world,
+        &task_plan(&json!({ "validation": { "tests": check.command() } })),
+    );
     check.wait_until_running(&world);
     let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains(&format!("check `{}`", check.command())), "{why}");
+    assert!(
+        why.contains(&format!("check `{}`", check.command())),
+        "{why}"
+    );
 
     world.run_ok(&["stop", "M1"]);
-    assert!(!check.is_running(), "P10: stop succeeded while the check runs");
+    assert!(
+        !check.is_running(),
+        "P10: stop succeeded while the check runs"
+    );
     assert_slot_and_claims_are_free(&world);
     let attempt = &world.run_json(&["show", "T1"])["attempts"][0];
     assert_eq!(attempt["ended"]["cause"], "stopped", "{attempt}");
@@ -85,14 +111,19 @@ fn p11_stop_ends_a_check_that_hangs() {
 #[test]
 fn p11_cancel_ends_a_ratchet_that_hangs() {
     let (world, ratchet) = (World::with_project(), HangingCommand::new());
-    start_task(&world, &task_plan(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })));
+    start_task(
+        &world,
+        &task_plan(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })),
+    );
     ratchet.wait_until_running(&world);
     let why = world.run_ok(&["why", "T1"]);
     assert!(why.contains("ratchet `sh -c"), "{why}");
 
     world.run_ok(&["task", "cancel", "T1"]);
     assert!(wait_until(TEST_TIMEOUT, || !ratchet.is_running()));
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "robot"])["state"] == "idle"));
+    assert!(wait_until(TEST_TIMEOUT, || world
+        .run_json(&["show", "robot"])["state"]
+        == "idle"));
     assert_slot_and_claims_are_free(&world);
 }
 
@@ -100,7 +131,10 @@ fn p11_cancel_ends_a_ratchet_that_hangs() {
 #[test]
 fn p11_stop_ends_a_ratchet_that_outlived_its_daemon() {
     let (world, ratchet) = (World::with_project(), HangingCommand::new());
-    start_task(&world, &task_plan(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })));
+    start_task(
+        &world,
+        &task_plan(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })),
+    );
     ratchet.wait_until_running(&world);
     let daemon = world.daemon_info().unwrap()["pid"].as_u64().unwrap() as u32;
     crate::world::kill_process(daemon);
@@ -142,7 +176,9 @@ fn p11_stop_ends_a_setup_command_that_hangs_and_retry_starts_again() {
     world.git(&["rm", "-q", gate]);
     world.commit_all("Let it go on");
     world.run_ok(&["retry", "T1"]);
-    let ended = wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["word"] == "landed");
+    let ended = wait_until(TEST_TIMEOUT, || {
+        world.run_json(&["show", "T1"])["word"] == "landed"
+    });
     assert!(ended, "{}", world.run_ok(&["why", "T1"]));
 }
 
@@ -151,7 +187,8 @@ fn p11_stop_ends_a_setup_command_that_hangs_and_retry_starts_again() {
 fn p11_down_ends_an_after_landing_command_that_hangs() {
     let (world, after) = (World::with_repo(), HangingCommand::new());
     let settings = format!(
-        "[project]\nname = \"shop\"\n[validation]\ncommands = [\"true\"]\n[landing]\nafter = [\"{}\"]\n",
+        "[project]\nname = \"shop\"\n[validation]\ncommands = [\"true\"]\n[landing]\nafter = \
+        [\"{}\"]\n",
         after.command()
     );
     world.write_file("regatta.toml", &settings);
@@ -178,16 +215,26 @@ fn p11_down_ends_an_after_landing_command_that_hangs() {
 fn p10_stop_waits_until_the_agent_of_a_frozen_shim_has_ended() {
     let (world, agent) = (World::with_project(), HangingCommand::new());
     world.run_ok(&["config", "set", "shutdown_timeout", "1s"]);
-    start_task(&world, &task_plan(&json!({ "script": [{ "run": agent.command() }] })));
+    start_task(
+        &world,
+        &task_plan(&json!({ "script": [{ "run": agent.command() }] })),
+    );
     agent.wait_until_running(&world);
     let record = std::fs::read(world.data_dir.join("attempts/A1/shim.json")).unwrap();
     let record: Value = serde_json::from_slice(&record).unwrap();
-    let shim = record["pid"].as_u64().or_else(|| record["identity"]["pid"].as_u64()).unwrap().to_string();
+    let shim = record["pid"]
+        .as_u64()
+        .or_else(|| record["identity"]["pid"].as_u64())
+        .unwrap()
+        .to_string();
     let mut freeze = std::process::Command::new("kill");
     freeze.args(["-STOP", &shim]);
     assert_eq!(crate::world::run_command(freeze, None).exit_code, 0);
     world.run_ok(&["stop", "M1"]);
-    assert!(!agent.is_running(), "P10: stop succeeded while the agent runs");
+    assert!(
+        !agent.is_running(),
+        "P10: stop succeeded while the agent runs"
+    );
     assert_slot_and_claims_are_free(&world);
 }
 
@@ -199,11 +246,15 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
     let go = world.root.join("go");
     world.write_file(
         "test.sh",
-        &format!("case $PWD in */staging*) [ -e {} ] || {};; esac\n[ ! -e bad ]\n", go.display(), check.command()),
+        &format!(
+            "case $PWD in */staging*) [ -e {} ] || {};; esac\n[ ! -e bad ]\n",
+            go.display(),
+            check.command()
+        ),
     );
     // The check reads a file outside, which a sandboxed check could not see.
-    let settings =
-        "[project]\nname = \"shop\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n[run]\nsandbox = \"off\"\n";
+    let settings = "[project]\nname = \"shop\"\n[validation]\ncommands = [\"sh \
+        ./test.sh\"]\n[run]\nsandbox = \"off\"\n";
     world.write_file("regatta.toml", settings);
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Use regatta");
@@ -215,10 +266,22 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
         let why = world.run_ok(&["why", "T1"]);
         assert!(why.contains("check `sh ./test.sh`"), "{why}");
         world.run_ok(&["stop", stop]);
-        assert!(!check.is_running(), "P10: stop succeeded while the queue's check runs");
+        assert!(
+            !check.is_running(),
+            "P10: stop succeeded while the queue's check runs"
+        );
         let why = world.run_ok(&["why", "T1"]);
-        assert!(why.contains("stopped by a person") && why.contains("regatta land T1"), "{why}");
-        let begun = || world.events().iter().filter(|event| event["kind"] == "landing.begun").count();
+        assert!(
+            why.contains("stopped by a person") && why.contains("regatta land T1"),
+            "{why}"
+        );
+        let begun = || {
+            world
+                .events()
+                .iter()
+                .filter(|event| event["kind"] == "landing.begun")
+                .count()
+        };
         let before = begun();
         world.run_ok(&["status"]);
         assert_eq!(begun(), before, "the landing was retried by itself");
@@ -228,6 +291,8 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
     }
     std::fs::write(&go, "").unwrap();
     world.run_ok(&["resume", "T1"]);
-    let landed = wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["word"] == "landed");
+    let landed = wait_until(TEST_TIMEOUT, || {
+        world.run_json(&["show", "T1"])["word"] == "landed"
+    });
     assert!(landed, "{}", world.run_ok(&["why", "T1"]));
 }

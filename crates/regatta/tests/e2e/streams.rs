@@ -21,7 +21,10 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
                 let door = &door;
                 threads.spawn(move || {
                     for nth in 0..EVENT_COUNT / 4 {
-                        door.call_ok("msg.send", json!({ "channel": "dev", "text": format!("{writer}-{nth}") }));
+                        door.call_ok(
+                            "msg.send",
+                            json!({ "channel": "dev", "text": format!("{writer}-{nth}") }),
+                        );
                     }
                 })
             })
@@ -30,7 +33,10 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
             let mut expected = 1;
             let mut posted = 0;
             for event in slow {
-                assert_eq!(event["revision"], expected, "no gap, no repetition: {event}");
+                assert_eq!(
+                    event["revision"], expected,
+                    "no gap, no repetition: {event}"
+                );
                 expected += 1;
                 posted += u64::from(event["kind"] == "message.posted");
                 if expected % 50 == 0 {
@@ -52,11 +58,21 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
     for _ in 0..20 {
         let from = dice.below(last);
         // A browser sends the header after a lost connection. The header overrides the address.
-        let revisions: Vec<u64> =
-            door.open_event_stream("?after=3&follow=false", Some(from)).map(|it| it["revision"].as_u64().unwrap()).collect();
-        assert!(revisions.iter().copied().eq(from + 1..=last), "after {from}: {} of {last}", revisions.len());
+        let revisions: Vec<u64> = door
+            .open_event_stream("?after=3&follow=false", Some(from))
+            .map(|it| it["revision"].as_u64().unwrap())
+            .collect();
+        assert!(
+            revisions.iter().copied().eq(from + 1..=last),
+            "after {from}: {} of {last}",
+            revisions.len()
+        );
     }
-    assert_eq!(door.open_event_stream(&format!("?after={last}&follow=false"), None).count(), 0);
+    assert_eq!(
+        door.open_event_stream(&format!("?after={last}&follow=false"), None)
+            .count(),
+        0
+    );
     // Without a revision the stream has only new events.
     let mut coming = door.open_event_stream("", None);
     door.call_ok("msg.send", json!({ "channel": "dev", "text": "last" }));
@@ -73,7 +89,16 @@ fn a_stream_can_be_resumed_after_a_restart() {
     let mut stream = door.open_event_stream("?after=0", None);
     let first = stream.next().unwrap()["revision"].as_u64().unwrap();
     world.run_ok(&["up", "--restart"]);
-    let rest = stream.map(|it| it["revision"].as_u64().unwrap()).last().unwrap_or(first);
-    let next = door.open_event_stream(&format!("?after={rest}"), None).next().unwrap();
-    assert_eq!((&next["revision"], &next["kind"]), (&json!(rest + 1), &json!("fleet.resumed")));
+    let rest = stream
+        .map(|it| it["revision"].as_u64().unwrap())
+        .last()
+        .unwrap_or(first);
+    let next = door
+        .open_event_stream(&format!("?after={rest}"), None)
+        .next()
+        .unwrap();
+    assert_eq!(
+        (&next["revision"], &next["kind"]),
+        (&json!(rest + 1), &json!("fleet.resumed"))
+    );
 }

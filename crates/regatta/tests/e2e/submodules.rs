@@ -5,7 +5,13 @@ use serde_json::{Value, json};
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// The options with which git adds a submodule from a path.
-const SUBMODULE_ADD: [&str; 5] = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add"];
+const SUBMODULE_ADD: [&str; 5] = [
+    "-c",
+    "protocol.file.allow=always",
+    "submodule",
+    "--quiet",
+    "add",
+];
 
 /// Creates a repository whose check needs the files of its submodule `lib`, and an agent.
 fn world_with_submodule() -> World {
@@ -20,7 +26,10 @@ fn world_with_submodule() -> World {
     world.write_file("test.sh", "#!/bin/sh\nset -e\ncat lib/inner\n");
     world.commit_all("Use the library");
     let said = world.run_ok(&["init", "--yes"]);
-    assert!(said.contains("submodules: copied into workspaces and validation from your checkout: lib"), "{said}");
+    assert!(
+        said.contains("submodules: copied into workspaces and validation from your checkout: lib"),
+        "{said}"
+    );
     world.commit_all("Use regatta");
     world.run_ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     world
@@ -36,18 +45,30 @@ fn start_task(world: &World, number: u32, files: &str, command: &str) -> String 
 
 #[track_caller]
 fn wait_for_state(world: &World, task: &str, word: &str) -> Value {
-    let is = wait_until(TEST_TIMEOUT, || world.run_json(&["show", task])["word"] == word);
+    let is = wait_until(TEST_TIMEOUT, || {
+        world.run_json(&["show", task])["word"] == word
+    });
     assert!(is, "{task} is not {word}: {}", world.run_ok(&["why", task]));
     world.run_json(&["show", task])
 }
 
 #[track_caller]
 fn wait_until_needs_person(world: &World, task: &str) -> String {
-    let is = wait_until(TEST_TIMEOUT, || world.run_json(&["show", task])["status"] == "needs_human");
-    assert!(is, "{task} does not need a person: {}", world.run_ok(&["why", task]));
+    let is = wait_until(TEST_TIMEOUT, || {
+        world.run_json(&["show", task])["status"] == "needs_human"
+    });
+    assert!(
+        is,
+        "{task} does not need a person: {}",
+        world.run_ok(&["why", task])
+    );
     let shown = world.run_json(&["show", task]);
     assert_eq!(shown["failures"].as_u64().unwrap_or(0), 0, "{shown}");
-    assert_eq!(shown["attempts"].as_array().map(Vec::len), Some(1), "the task was retried by itself: {shown}");
+    assert_eq!(
+        shown["attempts"].as_array().map(Vec::len),
+        Some(1),
+        "the task was retried by itself: {shown}"
+    );
     world.run_ok(&["why", task])
 }
 
@@ -56,7 +77,13 @@ fn a_check_can_use_a_submodule_and_a_moved_submodule_needs_a_review() {
     let world = world_with_submodule();
     let task = start_task(&world, 1, "out.txt", "cp lib/inner out.txt");
     wait_for_state(&world, &task, "landed");
-    assert_eq!((world.read_file("out.txt").as_str(), world.git(&["status", "--porcelain"]).as_str()), ("one\n", ""));
+    assert_eq!(
+        (
+            world.read_file("out.txt").as_str(),
+            world.git(&["status", "--porcelain"]).as_str()
+        ),
+        ("one\n", "")
+    );
 
     // A commit in the submodule moves its pointer. The task waits for a review, which names the
     // command that publishes the commit.
@@ -64,11 +91,27 @@ fn a_check_can_use_a_submodule_and_a_moved_submodule_needs_a_review() {
     let task = start_task(&world, 2, "lib/**", commit);
     wait_for_state(&world, &task, "review");
     let why = world.run_ok(&["why", &task]);
-    assert!(why.contains("lib (a submodule, moved to ") && why.contains("git -C lib push origin "), "{why}");
+    assert!(
+        why.contains("lib (a submodule, moved to ") && why.contains("git -C lib push origin "),
+        "{why}"
+    );
     let copy = world.repo.join("lib");
-    let offered = world.git_in(&copy, &["for-each-ref", "--format=%(objectname)", "refs/regatta/keep/"]);
-    assert!(why.contains(&format!("push origin {}:", &offered[..10])), "{why}");
-    world.git_in(&copy, &["push", "-q", "origin", &format!("{offered}:refs/heads/two")]);
+    let offered = world.git_in(
+        &copy,
+        &[
+            "for-each-ref",
+            "--format=%(objectname)",
+            "refs/regatta/keep/",
+        ],
+    );
+    assert!(
+        why.contains(&format!("push origin {}:", &offered[..10])),
+        "{why}"
+    );
+    world.git_in(
+        &copy,
+        &["push", "-q", "origin", &format!("{offered}:refs/heads/two")],
+    );
     world.run_ok(&["land", &task]);
     wait_for_state(&world, &task, "landed");
     assert_eq!(world.git(&["rev-parse", "main:lib"]), offered);
@@ -84,9 +127,17 @@ fn a_check_can_use_a_submodule_and_a_moved_submodule_needs_a_review() {
 fn uncommitted_edits_in_a_submodule_need_a_person_and_are_no_failure() {
     let world = world_with_submodule();
     let before = world.trunk_commits();
-    let task = start_task(&world, 1, "lib/**", "echo edited > lib/inner && echo new > lib/new");
+    let task = start_task(
+        &world,
+        1,
+        "lib/**",
+        "echo edited > lib/inner && echo new > lib/new",
+    );
     let why = wait_until_needs_person(&world, &task);
-    assert!(why.contains("lib/inner, lib/new") && why.contains("committed inside the submodule"), "{why}");
+    assert!(
+        why.contains("lib/inner, lib/new") && why.contains("committed inside the submodule"),
+        "{why}"
+    );
     assert_eq!(world.trunk_commits(), before);
 }
 
@@ -94,12 +145,19 @@ fn uncommitted_edits_in_a_submodule_need_a_person_and_are_no_failure() {
 fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() {
     let world = world_with_submodule();
     let missing = "1".repeat(40);
-    world.git(&["update-index", "--cacheinfo", &format!("160000,{missing},lib")]);
+    world.git(&[
+        "update-index",
+        "--cacheinfo",
+        &format!("160000,{missing},lib"),
+    ]);
     world.git(&["commit", "-q", "-m", "Nobody has this commit"]);
     let task = start_task(&world, 1, "out.txt", "echo hello > out.txt");
     let why = wait_until_needs_person(&world, &task);
     assert!(why.contains("The submodule lib is at 1111111111"), "{why}");
-    assert!(why.contains("git submodule update --init --recursive lib"), "{why}");
+    assert!(
+        why.contains("git submodule update --init --recursive lib"),
+        "{why}"
+    );
 
     // A submodule that the user does not check out stays empty in workspaces, and `doctor` reports
     // that.
@@ -107,9 +165,21 @@ fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() 
     world.write_file("test.sh", "#!/bin/sh\n");
     world.git(&["commit", "-q", "-m", "No need for it", "test.sh"]);
     let doctor = world.run(&["doctor", "--json"]).stdout;
-    assert!(doctor.contains("so empty in workspaces and validation: lib"), "{doctor}");
-    assert!(world.run_ok(&["init", "--yes"]).contains("git submodule update --init --recursive"));
-    let task = start_task(&world, 2, "out.txt", "ls lib > out.txt; echo hello >> out.txt");
+    assert!(
+        doctor.contains("so empty in workspaces and validation: lib"),
+        "{doctor}"
+    );
+    assert!(
+        world
+            .run_ok(&["init", "--yes"])
+            .contains("git submodule update --init --recursive")
+    );
+    let task = start_task(
+        &world,
+        2,
+        "out.txt",
+        "ls lib > out.txt; echo hello >> out.txt",
+    );
     wait_for_state(&world, &task, "landed");
     assert_eq!(world.read_file("out.txt"), "hello\n");
 }
@@ -118,10 +188,16 @@ fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() 
 fn init_and_doctor_report_that_lfs_content_is_not_copied() {
     let world = World::with_repo();
     assert!(!world.run_ok(&["init", "--yes"]).contains("LFS"));
-    world.write_file("assets/.gitattributes", "*.png filter=lfs diff=lfs merge=lfs -text\n");
+    world.write_file(
+        "assets/.gitattributes",
+        "*.png filter=lfs diff=lfs merge=lfs -text\n",
+    );
     world.commit_all("Store pictures with LFS");
     for words in [&["init", "--yes"][..], &["doctor", "--json"]] {
         let said = world.run(words).stdout;
-        assert!(said.contains("LFS content is not copied"), "{words:?}: {said}");
+        assert!(
+            said.contains("LFS content is not copied"),
+            "{words:?}: {said}"
+        );
     }
 }

@@ -11,8 +11,10 @@ use crate::world::{TEST_TIMEOUT, World, is_alive, kill_process, wait_until};
 /// their own lanes.
 fn team_file(lead: &str) -> String {
     format!(
-        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"{lead}\"\nbackend = \"scripted\"\n\
-         [[member]]\nname = \"alice\"\ncwd = \"web\"\nscript = '[{{\"run\": \"pwd > here.txt\"}}, {{\"say\": \"here\"}}]'\n\
+        "name = \"harbour\"\n[lead]\nname = \"amy\"\nprovider = \"{lead}\"\nbackend = \
+         \"scripted\"\n\
+         [[member]]\nname = \"alice\"\ncwd = \"web\"\nscript = '[{{\"run\": \"pwd > here.txt\"}}, \
+         {{\"say\": \"here\"}}]'\n\
          [[member]]\nname = \"tom\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n\
          [[member]]\nname = \"bob\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n"
     )
@@ -35,28 +37,44 @@ fn show_team(world: &World) -> Value {
 fn member_states(world: &World) -> Vec<String> {
     let view = show_team(world);
     let members = view["resolved"]["members"].as_array().unwrap();
-    members.iter().map(|it| it["state"].as_str().unwrap().to_owned()).collect()
+    members
+        .iter()
+        .map(|it| it["state"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn member_lanes(world: &World) -> Vec<String> {
     let view = show_team(world);
     let members = view["resolved"]["members"].as_array().unwrap();
-    members.iter().map(|it| it["lane"]["id"].as_str().unwrap().to_owned()).collect()
+    members
+        .iter()
+        .map(|it| it["lane"]["id"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Returns the program of a member's session. Its shim and the program of a task do not count.
 fn member_program(world: &World, name: &str) -> u32 {
     let view = show_team(world);
     let members = view["resolved"]["members"].as_array().unwrap();
-    let session = members.iter().find(|it| it["name"] == name).and_then(|it| it["attempt"].as_str());
-    let mark = format!("REGATTA_ATTEMPT={}", session.unwrap_or_else(|| panic!("{name} has no session: {view}")));
+    let session = members
+        .iter()
+        .find(|it| it["name"] == name)
+        .and_then(|it| it["attempt"].as_str());
+    let mark = format!(
+        "REGATTA_ATTEMPT={}",
+        session.unwrap_or_else(|| panic!("{name} has no session: {view}"))
+    );
     let is = |pid: &u32| {
         let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         environ.split(|it| *it == 0).any(|it| it == mark.as_bytes())
             && String::from_utf8_lossy(&line).contains("scripted-agent")
     };
-    world.processes().into_iter().find(is).unwrap_or_else(|| panic!("{name} has no program: {view}"))
+    world
+        .processes()
+        .into_iter()
+        .find(is)
+        .unwrap_or_else(|| panic!("{name} has no program: {view}"))
 }
 
 /// Longer than a launch takes on a loaded machine. Only a failing test waits that long.
@@ -70,13 +88,22 @@ fn run_team_lifecycle(lead: &str) {
     let world = world_with_team(lead);
     world.run_ok(&["team", "launch", "harbour", "--wait", LAUNCH_WAIT]);
     assert_eq!(member_states(&world), ALL_ALIVE, "{}", show_team(&world));
-    assert_eq!(member_lanes(&world), ["primary", "primary", "opencode:tom", "opencode:bob"]);
+    assert_eq!(
+        member_lanes(&world),
+        ["primary", "primary", "opencode:tom", "opencode:bob"]
+    );
 
     // The member runs in the requested directory, and the record has both the requested and the
     // actual one.
     let alice = show_team(&world)["resolved"]["members"][1].clone();
-    assert_eq!((&alice["asked"]["cwd"], &alice["got"]["cwd"]), (&"web".into(), &"web".into()));
-    let workspace = world.data_dir.join("workspaces/shop").join(alice["attempt"].as_str().unwrap());
+    assert_eq!(
+        (&alice["asked"]["cwd"], &alice["got"]["cwd"]),
+        (&"web".into(), &"web".into())
+    );
+    let workspace = world
+        .data_dir
+        .join("workspaces/shop")
+        .join(alice["attempt"].as_str().unwrap());
     let here = std::fs::read_to_string(workspace.join("web/here.txt")).unwrap();
     assert!(here.trim_end().ends_with("/web"), "{here}");
 
@@ -87,23 +114,50 @@ fn run_team_lifecycle(lead: &str) {
         let path = if name == "alice" { "alice.txt" } else { &file };
         let script = format!(r#"[{{"write": {{"path": "{path}", "text": "{name}\n"}}}}]"#);
         let (subject, agent) = (format!("Write {name}"), format!("harbour/{name}"));
-        let add = ["add", &subject, "--type", "docs", "--files", &file, "--exists", &file, "--assign", &agent];
+        let add = [
+            "add", &subject, "--type", "docs", "--files", &file, "--exists", &file, "--assign",
+            &agent,
+        ];
         world.run_ok(&[&add[..], &["--script", &script]].concat());
     }
     for name in ["amy", "alice", "tom", "bob"] {
-        let landed = || world.git(&["ls-tree", "--name-only", "main", "web/"]).contains(&format!("web/{name}.txt"));
-        assert!(wait_until(TEST_TIMEOUT, landed), "the task of {name} did not land: {}", world.run_ok(&["status"]));
+        let landed = || {
+            world
+                .git(&["ls-tree", "--name-only", "main", "web/"])
+                .contains(&format!("web/{name}.txt"))
+        };
+        assert!(
+            wait_until(TEST_TIMEOUT, landed),
+            "the task of {name} did not land: {}",
+            world.run_ok(&["status"])
+        );
     }
-    assert_eq!(member_states(&world), ALL_ALIVE, "a member must live on after its task");
+    assert_eq!(
+        member_states(&world),
+        ALL_ALIVE,
+        "a member must live on after its task"
+    );
 
     // The program of a side lane is killed. Only its member is down, and a retry starts only that
     // member.
     let before = ["amy", "alice", "bob"].map(|it| member_program(&world, it));
     kill_process(member_program(&world, "tom"));
-    assert!(wait_until(TEST_TIMEOUT, || member_states(&world)[2] == "degraded"), "{}", show_team(&world));
-    assert_eq!(member_states(&world), ["alive", "alive", "degraded", "alive"], "T3");
+    assert!(
+        wait_until(TEST_TIMEOUT, || member_states(&world)[2] == "degraded"),
+        "{}",
+        show_team(&world)
+    );
+    assert_eq!(
+        member_states(&world),
+        ["alive", "alive", "degraded", "alive"],
+        "T3"
+    );
     let summary = show_team(&world)["summary"].clone();
-    assert_eq!((&summary["outcome"], &summary["alive"]), (&"partial_failure".into(), &3.into()), "T2");
+    assert_eq!(
+        (&summary["outcome"], &summary["alive"]),
+        (&"partial_failure".into(), &3.into()),
+        "T2"
+    );
     world.run_ok(&["team", "retry", "harbour", "tom", "--wait", LAUNCH_WAIT]);
     assert_eq!(member_states(&world), ALL_ALIVE);
     assert_eq!(
@@ -119,7 +173,11 @@ fn run_team_lifecycle(lead: &str) {
     assert!(wait_until(TEST_TIMEOUT, || !is_alive(daemon)));
     world.run_ok(&["up"]);
     assert_eq!(member_states(&world), ALL_ALIVE);
-    assert_eq!(["amy", "alice", "tom", "bob"].map(|it| member_program(&world, it)), all, "P1");
+    assert_eq!(
+        ["amy", "alice", "tom", "bob"].map(|it| member_program(&world, it)),
+        all,
+        "P1"
+    );
 
     // The daemon is stopped and started. No member lives, none is shown as alive, and none starts
     // by itself.
@@ -127,17 +185,33 @@ fn run_team_lifecycle(lead: &str) {
     assert_eq!(world.describe_foreign_processes(), [""; 0], "P3");
     world.run_ok(&["up"]);
     let after = member_states(&world);
-    assert!(after.iter().all(|it| it == "stopped" || it == "degraded"), "{after:?}");
-    assert_eq!(world.describe_foreign_processes(), [""; 0], "a restart launches nothing");
+    assert!(
+        after.iter().all(|it| it == "stopped" || it == "degraded"),
+        "{after:?}"
+    );
+    assert_eq!(
+        world.describe_foreign_processes(),
+        [""; 0],
+        "a restart launches nothing"
+    );
 
     // A relaunch uses the stored team, not the present file.
     world.write_file("team.toml", &team_file("scripted"));
     world.run_ok(&["team", "relaunch", "harbour", "--wait", LAUNCH_WAIT]);
     assert_eq!(member_states(&world), ALL_ALIVE);
-    assert_eq!(show_team(&world)["resolved"]["members"][0]["got"]["provider"], lead);
+    assert_eq!(
+        show_team(&world)["resolved"]["members"][0]["got"]["provider"],
+        lead
+    );
     assert_eq!(show_team(&world)["history"].as_array().unwrap().len(), 1);
     world.run_ok(&["team", "relaunch", "harbour", "--wait", LAUNCH_WAIT]);
-    assert_eq!((member_states(&world), show_team(&world)["history"].as_array().unwrap().len()), (ALL_ALIVE.map(String::from).to_vec(), 2));
+    assert_eq!(
+        (
+            member_states(&world),
+            show_team(&world)["history"].as_array().unwrap().len()
+        ),
+        (ALL_ALIVE.map(String::from).to_vec(), 2)
+    );
 
     world.run_ok(&["team", "stop", "harbour", "--wait", LAUNCH_WAIT]);
     assert_eq!(world.describe_foreign_processes(), [""; 0], "P10");
@@ -169,18 +243,31 @@ fn two_opencode_members_need_a_store_per_lane() {
     world.write_file("team.toml", &team_file("codex"));
     world.write_file(
         "regatta.toml",
-        &format!("{settings}\n[lanes.policy]\nopencode = {{ lane = \"secondary\", store = \"team\" }}\n"),
+        &format!(
+            "{settings}\n[lanes.policy]\nopencode = {{ lane = \"secondary\", store = \"team\" }}\n"
+        ),
     );
     world.commit_all("One store for a team");
     world.run_ok(&["init", "--yes"]);
     let refused = world.run_refused(&["team", "create"], 2);
     let said = refused["message"].as_str().unwrap();
-    assert!(said.contains("at most one opencode member, not 2: tom, bob"), "{refused}");
-    assert!(refused["hint"].as_str().unwrap().contains("store = \"lane\""), "{refused}");
+    assert!(
+        said.contains("at most one opencode member, not 2: tom, bob"),
+        "{refused}"
+    );
+    assert!(
+        refused["hint"]
+            .as_str()
+            .unwrap()
+            .contains("store = \"lane\""),
+        "{refused}"
+    );
     assert_eq!(world.run_json(&["team", "list"]), serde_json::json!([]));
 
-    let one =
-        team_file("codex").replace("[[member]]\nname = \"bob\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n", "");
+    let one = team_file("codex").replace(
+        "[[member]]\nname = \"bob\"\nprovider = \"opencode\"\nbackend = \"scripted\"\n",
+        "",
+    );
     world.write_file("team.toml", &one);
     world.run_ok(&["team", "create"]);
     world.run_ok(&["team", "delete", "harbour"]);
@@ -191,14 +278,24 @@ fn two_opencode_members_need_a_store_per_lane() {
     world.run_ok(&["init", "--yes"]);
     world.run_ok(&["team", "create", "both"]);
     let explained = world.run_ok(&["team", "explain", "both"]);
-    for lane in ["member tom goes to secondary lane opencode:tom", "member bob goes to secondary lane opencode:bob"] {
+    for lane in [
+        "member tom goes to secondary lane opencode:tom",
+        "member bob goes to secondary lane opencode:bob",
+    ] {
         assert!(explained.contains(lane), "{explained}");
     }
 
-    let mixed = "name = \"odd\"\n[lead]\nname = \"tom\"\nprovider = \"opencode\"\n[[member]]\nname = \"amy\"\nprovider = \"codex\"\n";
+    let mixed = "name = \"odd\"\n[lead]\nname = \"tom\"\nprovider \
+        = \"opencode\"\n[[member]]\nname = \"amy\"\nprovider = \"codex\"\n";
     world.write_file("team.toml", mixed);
     let refused = world.run_refused(&["team", "create"], 2);
-    assert!(refused["message"].as_str().unwrap().contains("opencode cannot lead a mixed team"), "{refused}");
+    assert!(
+        refused["message"]
+            .as_str()
+            .unwrap()
+            .contains("opencode cannot lead a mixed team"),
+        "{refused}"
+    );
     let able = "\n[lanes.policy]\nopencode = { lane = \"secondary\", leads = \"any\" }\n";
     world.write_file("regatta.toml", &format!("{settings}{able}"));
     world.commit_all("OpenCode may lead");

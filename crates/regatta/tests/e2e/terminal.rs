@@ -19,7 +19,11 @@ struct TmuxTerminal<'a> {
 impl TmuxTerminal<'_> {
     /// Starts the terminal. Returns nothing if tmux is not installed.
     fn open(world: &World, width: u16, height: u16) -> Option<TmuxTerminal<'_>> {
-        let found = Command::new("tmux").arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let found = Command::new("tmux")
+            .arg("-V")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
         if !found.is_ok_and(|it| it.success()) {
             #[allow(clippy::print_stderr, reason = "the reason why a test did nothing")]
             {
@@ -49,9 +53,21 @@ impl TmuxTerminal<'_> {
     fn run_ok(&self, args: &[&str]) -> String {
         let mut command = Command::new("tmux");
         self.world.clean_environment(&mut command);
-        command.env("TERM", "xterm-256color").current_dir(&self.world.repo);
-        let done = command.arg("-u").arg("-S").arg(&self.socket).args(args).output().unwrap();
-        assert!(done.status.success(), "tmux {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        command
+            .env("TERM", "xterm-256color")
+            .current_dir(&self.world.repo);
+        let done = command
+            .arg("-u")
+            .arg("-S")
+            .arg(&self.socket)
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(
+            done.status.success(),
+            "tmux {args:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
@@ -93,13 +109,34 @@ impl TmuxTerminal<'_> {
     fn assert_restored(&self) {
         self.wait_for_text("before the screen");
         // The typed line does not contain its own output.
-        self.enter_line("stty -a | grep -o -e '-*icanon' -e '-*echo ' | tr '\\n' ' '; echo end-of-$((1 + 1))");
+        self.enter_line(
+            "stty -a | grep -o -e '-*icanon' -e '-*echo ' | tr '\\n' ' '; echo end-of-$((1 + 1))",
+        );
         let shown = self.wait_for_text("end-of-2");
-        let modes = shown.lines().find(|it| it.contains("end-of-2")).unwrap_or_default();
-        assert!(modes.contains("icanon") && modes.contains("echo"), "{shown}");
-        assert!(!modes.contains("-icanon") && !modes.contains("-echo"), "echo and line mode must be on: {shown}");
-        let flags = self.run_ok(&["display-message", "-p", "-t", "test", "#{alternate_on} #{cursor_flag}"]);
-        assert_eq!(flags.trim(), "0 1", "the alternate screen must be off and the cursor on");
+        let modes = shown
+            .lines()
+            .find(|it| it.contains("end-of-2"))
+            .unwrap_or_default();
+        assert!(
+            modes.contains("icanon") && modes.contains("echo"),
+            "{shown}"
+        );
+        assert!(
+            !modes.contains("-icanon") && !modes.contains("-echo"),
+            "echo and line mode must be on: {shown}"
+        );
+        let flags = self.run_ok(&[
+            "display-message",
+            "-p",
+            "-t",
+            "test",
+            "#{alternate_on} #{cursor_flag}",
+        ]);
+        assert_eq!(
+            flags.trim(),
+            "0 1",
+            "the alternate screen must be off and the cursor on"
+        );
     }
 }
 
@@ -107,7 +144,12 @@ impl Drop for TmuxTerminal<'_> {
     fn drop(&mut self) {
         let mut command = Command::new("tmux");
         self.world.clean_environment(&mut command);
-        let _gone = command.arg("-S").arg(&self.socket).arg("kill-server").stderr(Stdio::null()).status();
+        let _gone = command
+            .arg("-S")
+            .arg(&self.socket)
+            .arg("kill-server")
+            .stderr(Stdio::null())
+            .status();
     }
 }
 
@@ -139,24 +181,41 @@ fn a_question_can_be_answered_in_the_terminal_view() {
     let world = World::with_project();
     let plan = world.write_plan(PLAN_WITH_REQUEST);
     world.run_ok(&["up"]);
-    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else { return };
+    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else {
+        return;
+    };
     tmux.enter_line("echo before the screen");
     tmux.wait_for_text("before the screen\n");
     world.run_ok(&["run", &plan, "--agents", "scripted", "--yes"]);
     tmux.start_watch();
     // An agent's lane may show the question a moment before the inbox does.
     let screen = tmux.wait_for_text("1 keep  2 remove");
-    for text in ["● live", "Needs you (1)", "Keep the old flag?", "scripted", "T2", "needs T1", "Landing queue"] {
+    for text in [
+        "● live",
+        "Needs you (1)",
+        "Keep the old flag?",
+        "scripted",
+        "T2",
+        "needs T1",
+        "Landing queue",
+    ] {
         assert!(screen.contains(text), "{text:?}:\n{screen}");
     }
     // Enter decides nothing. The number does.
     tmux.press_key("Enter");
     tmux.wait_for_text("Log");
     let log = tmux.wait_for_text("looking at the flag");
-    assert!(log.contains("[2J"), "escape sequences must be shown as characters:\n{log}");
+    assert!(
+        log.contains("[2J"),
+        "escape sequences must be shown as characters:\n{log}"
+    );
     tmux.press_key("Escape");
     tmux.wait_for_text("Needs you (1)");
-    assert_eq!(world.run_json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");
+    assert_eq!(
+        world.run_json(&["inbox"]).as_array().unwrap().len(),
+        1,
+        "the question must still be open"
+    );
     tmux.press_key("2");
     tmux.wait_for_text("Needs you (0)");
     tmux.wait_for_text("T1   ✓ landed");
@@ -173,14 +232,26 @@ fn inbox_items_are_answered_by_digit_keys_only() {
     let world = World::with_project();
     let plan = world.write_plan(PLAN_WITH_REQUEST);
     world.run_ok(&["run", &plan, "--agents", "scripted", "--yes"]);
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["inbox"]).as_array().unwrap().len() == 1));
-    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else { return };
-    let walk = format!("{} inbox -i; echo before the screen", env!("CARGO_BIN_EXE_regatta"));
+    assert!(wait_until(TEST_TIMEOUT, || world
+        .run_json(&["inbox"])
+        .as_array()
+        .unwrap()
+        .len()
+        == 1));
+    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else {
+        return;
+    };
+    let walk = format!(
+        "{} inbox -i; echo before the screen",
+        env!("CARGO_BIN_EXE_regatta")
+    );
     tmux.enter_line(&walk);
     let card = tmux.wait_for_text("s skip   q quit");
-    for text in
-        ["Q1 question  T1 scripted", "Keep the old flag?", "1 keep   2 remove   3 reply with a text   4 decline"]
-    {
+    for text in [
+        "Q1 question  T1 scripted",
+        "Keep the old flag?",
+        "1 keep   2 remove   3 reply with a text   4 decline",
+    ] {
         assert!(card.contains(text), "{text:?}:\n{card}");
     }
     tmux.press_key("Enter");
@@ -188,14 +259,20 @@ fn inbox_items_are_answered_by_digit_keys_only() {
     tmux.wait_for_text("press a digit to answer");
     tmux.type_text("s");
     tmux.wait_for_text("1 skipped: regatta inbox");
-    assert_eq!(world.run_json(&["inbox"]).as_array().unwrap().len(), 1, "the question must still be open");
+    assert_eq!(
+        world.run_json(&["inbox"]).as_array().unwrap().len(),
+        1,
+        "the question must still be open"
+    );
     tmux.enter_line("clear");
     tmux.enter_line(&walk);
     tmux.wait_for_text("s skip   q quit");
     tmux.type_text("2");
     tmux.wait_for_text("answered Q1 for T1");
     tmux.wait_for_text("nothing needs you");
-    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["word"] == "landed"));
+    assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
+        ["word"]
+        == "landed"));
     tmux.assert_restored();
 }
 
@@ -204,36 +281,62 @@ fn inbox_items_are_answered_by_digit_keys_only() {
 #[test]
 fn a_diff_on_a_terminal_uses_the_pager() {
     let world = World::with_project();
-    let text = (1..=100).map(|it| format!("line {it}\\n")).collect::<String>();
+    let text = (1..=100)
+        .map(|it| format!("line {it}\\n"))
+        .collect::<String>();
     let plan = world.write_plan(&format!(
-        "[[task]]\nsubject = \"Long\"\nfiles = [\"b.txt\"]\nscript = [{{ write = {{ path = \"b.txt\", text = \"{text}\" }} }}]\n"
+        "[[task]]\nsubject = \"Long\"\nfiles = [\"b.txt\"]\nscript = [{{ write = {{ path \
+        = \"b.txt\", text = \"{text}\" }} }}]\n"
     ));
     world.run_ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
-    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else { return };
+    let Some(tmux) = TmuxTerminal::open(&world, 80, 24) else {
+        return;
+    };
     let regatta = env!("CARGO_BIN_EXE_regatta");
     let paged = |name: &str| std::fs::read_to_string(world.repo.join(name)).unwrap_or_default();
     // The most specific variable applies, and the pager gets colours.
-    tmux.enter_line(&format!("PAGER='cat > p1' REGATTA_PAGER='cat > p2' {regatta} diff T1; echo end-of-$((0 + 1))"));
+    tmux.enter_line(&format!(
+        "PAGER='cat > p1' REGATTA_PAGER='cat > p2' {regatta} diff T1; echo end-of-$((0 + 1))"
+    ));
     let screen = tmux.wait_for_text("end-of-1");
-    assert!(screen.contains("next: regatta undo T1") && !screen.contains("+line 100"), "{screen}");
-    assert!(paged("p2").contains("\u{1b}[32m+line 100\u{1b}[0m") && paged("p1").is_empty(), "{}", paged("p2"));
+    assert!(
+        screen.contains("next: regatta undo T1") && !screen.contains("+line 100"),
+        "{screen}"
+    );
+    assert!(
+        paged("p2").contains("\u{1b}[32m+line 100\u{1b}[0m") && paged("p1").is_empty(),
+        "{}",
+        paged("p2")
+    );
     // No pager with `--no-pager` or `--json`.
-    tmux.enter_line(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager | tail -1; echo end-of-$((1 + 1))"));
+    tmux.enter_line(&format!(
+        "clear; PAGER='cat > p3' {regatta} diff T1 --no-pager | tail -1; echo end-of-$((1 + 1))"
+    ));
     tmux.wait_for_text("end-of-2");
-    tmux.enter_line(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --no-pager; echo end-of-$((1 + 2))"));
+    tmux.enter_line(&format!(
+        "clear; PAGER='cat > p3' {regatta} diff T1 --no-pager; echo end-of-$((1 + 2))"
+    ));
     assert!(tmux.wait_for_text("end-of-3").contains("+line 100"));
-    tmux.enter_line(&format!("clear; PAGER='cat > p3' {regatta} diff T1 --json > j; echo end-of-$((2 + 2))"));
+    tmux.enter_line(&format!(
+        "clear; PAGER='cat > p3' {regatta} diff T1 --json > j; echo end-of-$((2 + 2))"
+    ));
     tmux.wait_for_text("end-of-4");
     assert!(!world.repo.join("p3").exists(), "{}", paged("p3"));
-    tmux.enter_line(&format!("clear; PAGER=no-such-pager {regatta} diff T1; echo end-of-$((2 + 3))"));
+    tmux.enter_line(&format!(
+        "clear; PAGER=no-such-pager {regatta} diff T1; echo end-of-$((2 + 3))"
+    ));
     assert!(tmux.wait_for_text("end-of-5").contains("+line 100"));
     // Ctrl-C goes to the pager, which handles it, and the command then ends normally.
     tmux.enter_line(&format!(
-        "clear; PAGER='trap : INT; cat > p4; echo page-$((0 + 1)); sleep 1000' {regatta} diff T1; echo end-of-$((3 + 3))"
+        "clear; PAGER='trap : INT; cat > p4; echo page-$((0 + 1)); sleep 1000' {regatta} diff T1; \
+        echo end-of-$((3 + 3))"
     ));
     tmux.wait_for_text("page-1");
     tmux.press_key("C-c");
-    assert!(tmux.wait_for_text("end-of-6").contains("next: regatta undo T1"));
+    assert!(
+        tmux.wait_for_text("end-of-6")
+            .contains("next: regatta undo T1")
+    );
 }
 
 /// A lost daemon is shown with the age of the data. The view does not start a daemon, and is live
@@ -243,7 +346,9 @@ fn watch_shows_a_lost_daemon_and_a_signal_restores_the_terminal() {
     let world = World::with_project();
     world.run_ok(&["up"]);
     world.run_ok(&["add", "Something to see", "--files", "b.txt"]);
-    let Some(tmux) = TmuxTerminal::open(&world, 120, 40) else { return };
+    let Some(tmux) = TmuxTerminal::open(&world, 120, 40) else {
+        return;
+    };
     tmux.enter_line("echo before the screen");
     tmux.wait_for_text("before the screen\n");
     tmux.start_watch();
@@ -251,18 +356,28 @@ fn watch_shows_a_lost_daemon_and_a_signal_restores_the_terminal() {
     tmux.wait_for_text("● live");
     world.run_ok(&["down"]);
     let screen = tmux.wait_for_text("reconnecting, data from");
-    assert!(screen.contains("Something to see") && !screen.contains("● live"), "{screen}");
+    assert!(
+        screen.contains("Something to see") && !screen.contains("● live"),
+        "{screen}"
+    );
     tmux.press_key("g");
     tmux.press_key("t");
     tmux.wait_for_text("1 task ");
-    assert!(world.daemon_info().is_none(), "watch must not start a daemon");
+    assert!(
+        world.daemon_info().is_none(),
+        "watch must not start a daemon"
+    );
     world.run_ok(&["up"]);
     tmux.wait_for_text("● live");
     world.run_ok(&["add", "Another one", "--files", "c.txt"]);
     tmux.wait_for_text("Another one");
     let pid = tmux.run_ok(&["display-message", "-p", "-t", "test", "#{pane_pid}"]);
-    let watch = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.trim())).unwrap();
-    let killed = Command::new("kill").args(["-TERM", watch.trim()]).status().unwrap();
+    let watch =
+        std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.trim())).unwrap();
+    let killed = Command::new("kill")
+        .args(["-TERM", watch.trim()])
+        .status()
+        .unwrap();
     assert!(killed.success());
     tmux.assert_restored();
     tmux.enter_line("echo it was $?");
@@ -273,7 +388,12 @@ fn watch_shows_a_lost_daemon_and_a_signal_restores_the_terminal() {
 fn watch_in_a_pipe_prints_one_line_per_event() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let mut child = world.command(&["watch"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = world
+        .command(&["watch"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let (told, heard) = std::sync::mpsc::channel();
     let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
     std::thread::spawn(move || {
@@ -284,7 +404,10 @@ fn watch_in_a_pipe_prints_one_line_per_event() {
             }
         }
     });
-    let plan = world.write_plan("[[task]]\nsubject = \"Quick\"\nfiles = [\"b.txt\"]\nscript = [{ write = { path = \"b.txt\", text = \"b\\n\" } }]\n");
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"Quick\"\nfiles = [\"b.txt\"]\nscript = [{ \
+        write = { path = \"b.txt\", text = \"b\\n\" } }]\n",
+    );
     // `watch` shows only new events, so the test runs plans until it gets one.
     let mut text = String::new();
     assert!(

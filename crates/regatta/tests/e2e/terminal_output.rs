@@ -6,8 +6,24 @@ use crate::world::{TEST_TIMEOUT, World, run_command, wait_until};
 /// Creates a board with some of everything.
 fn sample_world() -> World {
     let world = World::with_project();
-    world.run_ok(&["agent", "add", "zoe", "--runtime", "outside", "--max-tasks", "2"]);
-    world.run_ok(&["agent", "add", "echo-1", "--runtime", "command", "--command", "echo {prompt}"]);
+    world.run_ok(&[
+        "agent",
+        "add",
+        "zoe",
+        "--runtime",
+        "outside",
+        "--max-tasks",
+        "2",
+    ]);
+    world.run_ok(&[
+        "agent",
+        "add",
+        "echo-1",
+        "--runtime",
+        "command",
+        "--command",
+        "echo {prompt}",
+    ]);
     let plan = world.write_plan(
         "title = \"A small shop\"\n\
          [[task]]\nid = \"good\"\nsubject = \"Write the shelf\"\nfiles = [\"shelf.txt\"]\n\
@@ -15,12 +31,55 @@ fn sample_world() -> World {
          [[task]]\nid = \"bad\"\nsubject = \"Break the shop\"\nfiles = [\"bad\"]\n\
          script = [{ write = { path = \"bad\", text = \"x\\n\" } }]\nblocked_by = [\"good\"]\n",
     );
-    assert_eq!(world.run(&["run", &plan, "--agents", "scripted", "--wait"]).exit_code, 8);
-    world.run_ok(&["task", "add", "Paint the door", "--files", "door/**", "--priority", "1"]);
-    world.run_ok(&["task", "add", "Hang the sign", "--files", "sign.txt", "--blocked-by", "T3"]);
-    world.run_ok(&["task", "add", "Count the till", "--files", "till.txt", "--backlog", "-d", "Before noon."]);
-    world.run_ok(&["claim", "acquire", "file://shop/cellar/**", "--as", "ann", "--ttl", "10m", "-m", "by hand"]);
-    assert_eq!(world.run_json(&["task", "poll", "--as", "zoe"])["task"]["id"], "T3");
+    assert_eq!(
+        world
+            .run(&["run", &plan, "--agents", "scripted", "--wait"])
+            .exit_code,
+        8
+    );
+    world.run_ok(&[
+        "task",
+        "add",
+        "Paint the door",
+        "--files",
+        "door/**",
+        "--priority",
+        "1",
+    ]);
+    world.run_ok(&[
+        "task",
+        "add",
+        "Hang the sign",
+        "--files",
+        "sign.txt",
+        "--blocked-by",
+        "T3",
+    ]);
+    world.run_ok(&[
+        "task",
+        "add",
+        "Count the till",
+        "--files",
+        "till.txt",
+        "--backlog",
+        "-d",
+        "Before noon.",
+    ]);
+    world.run_ok(&[
+        "claim",
+        "acquire",
+        "file://shop/cellar/**",
+        "--as",
+        "ann",
+        "--ttl",
+        "10m",
+        "-m",
+        "by hand",
+    ]);
+    assert_eq!(
+        world.run_json(&["task", "poll", "--as", "zoe"])["task"]["id"],
+        "T3"
+    );
     world
 }
 
@@ -52,7 +111,10 @@ fn output_for_people_matches_the_golden_files() {
     assert_eq!(error.exit_code, 5);
     assert_golden("error.txt", &normalize(&error.stderr, &world.root));
     let missing = world.run(&["show", "T99"]);
-    assert_golden("error_missing.txt", &normalize(&missing.stderr, &world.root));
+    assert_golden(
+        "error_missing.txt",
+        &normalize(&missing.stderr, &world.root),
+    );
 }
 
 /// Colours appear only when they are wanted and glyphs only where the locale has them. The words
@@ -66,29 +128,58 @@ fn colours_and_glyphs_follow_the_terminal() {
         command.envs(env.iter().copied());
         let ran = run_command(command, None);
         assert_eq!(ran.exit_code, 0, "{ran:?}");
-        assert!(ran.stdout.contains("waiting"), "the word is always there: {ran:?}");
+        assert!(
+            ran.stdout.contains("waiting"),
+            "the word is always there: {ran:?}"
+        );
         ran.stdout
     };
     let coloured = |text: &str| text.contains("\x1b[");
     assert!(!coloured(&list(&[], &[])), "no colours without a terminal");
     assert!(coloured(&list(&[], &["--color", "always"])));
     assert!(coloured(&list(&[("CLICOLOR_FORCE", "1")], &[])));
-    assert!(!coloured(&list(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], &[])));
-    assert!(!coloured(&list(&[("CLICOLOR_FORCE", "1")], &["--color", "never"])));
-    assert!(coloured(&list(&[("NO_COLOR", "1")], &["--color", "always"])), "a flag overrides the environment");
+    assert!(!coloured(&list(
+        &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")],
+        &[]
+    )));
+    assert!(!coloured(&list(
+        &[("CLICOLOR_FORCE", "1")],
+        &["--color", "never"]
+    )));
+    assert!(
+        coloured(&list(&[("NO_COLOR", "1")], &["--color", "always"])),
+        "a flag overrides the environment"
+    );
     assert!(list(&[], &[]).contains("‖ waiting"));
-    for plain in [("LC_ALL", "C"), ("LC_ALL", "POSIX"), ("LANG", "en_US.ISO-8859-1")] {
+    for plain in [
+        ("LC_ALL", "C"),
+        ("LC_ALL", "POSIX"),
+        ("LANG", "en_US.ISO-8859-1"),
+    ] {
         let text = list(&[plain], &[]);
-        assert!(text.contains("= waiting") && text.is_ascii(), "{plain:?}: {text}");
+        assert!(
+            text.contains("= waiting") && text.is_ascii(),
+            "{plain:?}: {text}"
+        );
     }
     let json = list(&[("CLICOLOR_FORCE", "1")], &["--json", "--color", "always"]);
     assert!(!coloured(&json), "{json}");
     // All output is ASCII in an ASCII locale, errors and tables alike.
-    for args in [&["status"][..], &["queue"], &["doctor"], &["agent", "list"], &["project", "list"], &["why", "T1"]] {
+    for args in [
+        &["status"][..],
+        &["queue"],
+        &["doctor"],
+        &["agent", "list"],
+        &["project", "list"],
+        &["why", "T1"],
+    ] {
         let mut command = world.command(args);
         command.env("LC_ALL", "C");
         let ran = run_command(command, None);
-        assert!(ran.stdout.is_ascii() && ran.stderr.is_ascii(), "{args:?}: {ran:?}");
+        assert!(
+            ran.stdout.is_ascii() && ran.stderr.is_ascii(),
+            "{args:?}: {ran:?}"
+        );
     }
 }
 
@@ -97,7 +188,10 @@ fn colours_and_glyphs_follow_the_terminal() {
 #[test]
 fn a_narrow_terminal_gets_one_line_per_row() {
     let world = World::with_project();
-    for subject in ["Short", "A subject that is much longer than sixty columns could ever be, on any terminal at all"] {
+    for subject in [
+        "Short",
+        "A subject that is much longer than sixty columns could ever be, on any terminal at all",
+    ] {
         world.run_ok(&["task", "add", subject, "--files", "door/**"]);
     }
     // `script` runs the command in a pseudo-terminal.
@@ -106,18 +200,40 @@ fn a_narrow_terminal_gets_one_line_per_row() {
         world.clean_environment(&mut command);
         command.envs(env.iter().copied());
         let binary = env!("CARGO_BIN_EXE_regatta");
-        command.args(["-qec", &format!("stty cols 60; {binary} {line}"), "/dev/null"]).current_dir(&world.repo);
-        command.stdin(std::process::Stdio::null()).env("TERM", "xterm");
+        command
+            .args([
+                "-qec",
+                &format!("stty cols 60; {binary} {line}"),
+                "/dev/null",
+            ])
+            .current_dir(&world.repo);
+        command
+            .stdin(std::process::Stdio::null())
+            .env("TERM", "xterm");
         let ran = run_command(command, None);
         assert_eq!(ran.exit_code, 0, "{ran:?}");
         ran.stdout.replace('\r', "")
     };
     let shown = on_terminal("task list", &[]);
-    assert!(shown.contains("\x1b["), "a terminal gets colours: {shown:?}");
+    assert!(
+        shown.contains("\x1b["),
+        "a terminal gets colours: {shown:?}"
+    );
     for line in strip_escapes(&shown).lines() {
-        assert!(line.chars().count() <= 60, "{} columns: {line:?}", line.chars().count());
+        assert!(
+            line.chars().count() <= 60,
+            "{} columns: {line:?}",
+            line.chars().count()
+        );
     }
-    assert_eq!(strip_escapes(&shown).lines().filter(|it| it.starts_with('T')).count(), 2, "{shown:?}");
+    assert_eq!(
+        strip_escapes(&shown)
+            .lines()
+            .filter(|it| it.starts_with('T'))
+            .count(),
+        2,
+        "{shown:?}"
+    );
     let status = strip_escapes(&on_terminal("status", &[]));
     assert!(status.contains("next: "), "{status}");
     assert!(!strip_escapes(&on_terminal("status --no-hint", &[])).contains("next: "));
@@ -125,7 +241,10 @@ fn a_narrow_terminal_gets_one_line_per_row() {
     // An agent on a terminal is treated as a program, without hints, colours and cut rows.
     for agent in ["REGATTA_AGENT", "CLAUDECODE", "GEMINI_CLI"] {
         let shown = on_terminal("task list", &[(agent, "1")]);
-        assert!(!shown.contains("next: ") && !shown.contains("\x1b[") && !shown.contains('…'), "{agent}: {shown:?}");
+        assert!(
+            !shown.contains("next: ") && !shown.contains("\x1b[") && !shown.contains('…'),
+            "{agent}: {shown:?}"
+        );
     }
     assert!(!on_terminal("status", &[("NO_COLOR", "1")]).contains("\x1b["));
 }
@@ -148,17 +267,30 @@ fn strip_escapes(text: &str) -> String {
 #[test]
 fn quiet_flags_limit_the_output() {
     let world = World::with_project();
-    let plan = world
-        .write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path = \"x\", text = \"x\" } }]\n");
+    let plan = world.write_plan(
+        "[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path \
+            = \"x\", text = \"x\" } }]\n",
+    );
     let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait", "-q"]);
     assert_eq!((ran.exit_code, ran.stderr.as_str()), (0, ""), "{ran:?}");
     assert!(ran.stdout.contains("1 of 1 landed"), "{ran:?}");
     let ran = world.run(&["status", "-qq"]);
-    assert_eq!((ran.exit_code, ran.stdout.as_str(), ran.stderr.as_str()), (0, "", ""), "{ran:?}");
+    assert_eq!(
+        (ran.exit_code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (0, "", ""),
+        "{ran:?}"
+    );
     let ran = world.run(&["show", "T99", "-q"]);
-    assert!(ran.exit_code == 1 && ran.stderr.starts_with("error: "), "{ran:?}");
+    assert!(
+        ran.exit_code == 1 && ran.stderr.starts_with("error: "),
+        "{ran:?}"
+    );
     let ran = world.run(&["show", "T99", "-qq"]);
-    assert_eq!((ran.exit_code, ran.stdout.as_str(), ran.stderr.as_str()), (1, "", ""), "{ran:?}");
+    assert_eq!(
+        (ran.exit_code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (1, "", ""),
+        "{ran:?}"
+    );
 }
 
 /// Every command has help, a typo gets one suggestion, and no command at all prints the start text.
@@ -172,27 +304,52 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
         .lines()
         .skip_while(|it| !it.starts_with("Start"))
         .take_while(|it| !it.starts_with("Options"))
-        .flat_map(|it| it.get(10..21).unwrap_or_default().split([',', ' ']).filter(|it| !it.is_empty()))
+        .flat_map(|it| {
+            it.get(10..21)
+                .unwrap_or_default()
+                .split([',', ' '])
+                .filter(|it| !it.is_empty())
+        })
         .filter(|it| it.chars().all(|it| it.is_ascii_lowercase()))
         .collect();
-    for word in ["init", "demo", "doctor", "up", "down", "run", "status", "land", "queue", "stop", "agent", "config"] {
+    for word in [
+        "init", "demo", "doctor", "up", "down", "run", "status", "land", "queue", "stop", "agent",
+        "config",
+    ] {
         assert!(words.contains(&word), "{word} is in the help: {words:?}");
         let page = world.run_ok(&["help", word]);
         assert!(page.contains("Usage: regatta"), "{word}: {page}");
-        assert!(world.run_ok(&[word, "--help"]).contains("Usage: regatta"), "{word}");
+        assert!(
+            world.run_ok(&[word, "--help"]).contains("Usage: regatta"),
+            "{word}"
+        );
     }
-    assert!(world.run_ok(&["help", "exit-codes"]).contains("124  timed out"));
+    assert!(
+        world
+            .run_ok(&["help", "exit-codes"])
+            .contains("124  timed out")
+    );
     let ran = world.run(&["statsu"]);
     assert_eq!(ran.exit_code, 2, "{ran:?}");
-    assert_eq!(ran.stderr.matches("'status'").count(), 1, "one suggestion: {ran:?}");
+    assert_eq!(
+        ran.stderr.matches("'status'").count(),
+        1,
+        "one suggestion: {ran:?}"
+    );
     let error = world.run_refused(&["statsu"], 2);
-    assert!(error["hint"].as_str().unwrap().contains("status"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("status"),
+        "{error}"
+    );
     let start = world.run_ok(&[]);
     assert_eq!(start.lines().count(), 5, "{start}");
     assert!(start.starts_with("regatta demo"), "{start}");
     assert!(!world.data_dir.exists(), "help must not start a daemon");
     let world = World::with_project();
-    assert!(world.run_ok(&[]).contains("0 working"), "inside a project the start text is the status");
+    assert!(
+        world.run_ok(&[]).contains("0 working"),
+        "inside a project the start text is the status"
+    );
 }
 
 /// JSON answers name the next commands, as output on a terminal does.
@@ -201,6 +358,11 @@ fn json_answers_name_the_next_commands() {
     let world = World::with_project();
     let ran = world.run(&["task", "add", "Paint", "--files", "door", "--json"]);
     let answer: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(answer["next"], serde_json::json!(["regatta show T1", "regatta why T1"]));
-    assert!(wait_until(TEST_TIMEOUT, || world.run_ok(&["why", "T1"]).contains("now")));
+    assert_eq!(
+        answer["next"],
+        serde_json::json!(["regatta show T1", "regatta why T1"])
+    );
+    assert!(wait_until(TEST_TIMEOUT, || world
+        .run_ok(&["why", "T1"])
+        .contains("now")));
 }

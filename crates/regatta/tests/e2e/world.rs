@@ -39,13 +39,25 @@ impl World {
     pub(crate) fn new() -> World {
         // Commits are synchronous. Memory is faster than a disk and equally safe for a killed
         // process.
-        let base = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
-        let directory = tempfile::Builder::new().prefix("regatta-e2e-").tempdir_in(base).unwrap();
+        let base = if Path::new("/dev/shm").is_dir() {
+            PathBuf::from("/dev/shm")
+        } else {
+            std::env::temp_dir()
+        };
+        let directory = tempfile::Builder::new()
+            .prefix("regatta-e2e-")
+            .tempdir_in(base)
+            .unwrap();
         let root = directory.path().canonicalize().unwrap();
         for name in ["home", "tmp", "shop"] {
             std::fs::create_dir(root.join(name)).unwrap();
         }
-        World { repo: root.join("shop"), data_dir: root.join("data"), root, _directory: directory }
+        World {
+            repo: root.join("shop"),
+            data_dir: root.join("data"),
+            root,
+            _directory: directory,
+        }
     }
 
     /// Creates a small repository called `shop` with a test, a text and one commit.
@@ -53,7 +65,10 @@ impl World {
         let world = World::new();
         world.git(&["init", "-q", "-b", "main", "."]);
         world.write_file("test.sh", TEST_SCRIPT);
-        world.write_file("a.txt", "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n");
+        world.write_file(
+            "a.txt",
+            "one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\n",
+        );
         world.commit_all("Start");
         world
     }
@@ -69,7 +84,10 @@ impl World {
     /// Returns a command for the binary in the repository, without the caller's environment.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_regatta"));
-        command.args(args).current_dir(&self.repo).stdin(Stdio::null());
+        command
+            .args(args)
+            .current_dir(&self.repo)
+            .stdin(Stdio::null());
         self.clean_environment(&mut command);
         command
     }
@@ -118,12 +136,24 @@ impl World {
     #[track_caller]
     pub(crate) fn run_json_any_exit(&self, args: &[&str]) -> (Value, CommandOutput) {
         let ran = self.run(&[args, &["--json"]].concat());
-        assert_eq!(ran.stdout.lines().count(), 1, "{args:?}: exactly one object: {ran:?}");
-        let answer: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+        assert_eq!(
+            ran.stdout.lines().count(),
+            1,
+            "{args:?}: exactly one object: {ran:?}"
+        );
+        let answer: Value = serde_json::from_str(&ran.stdout)
+            .unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
         assert_eq!(answer["v"], 1, "{args:?}: {answer}");
         assert!(answer["kind"].is_string(), "{args:?}: {answer}");
         let known = ["v", "kind", "data", "next"];
-        assert!(answer.as_object().unwrap().keys().all(|it| known.contains(&it.as_str())), "{args:?}: {answer}");
+        assert!(
+            answer
+                .as_object()
+                .unwrap()
+                .keys()
+                .all(|it| known.contains(&it.as_str())),
+            "{args:?}: {answer}"
+        );
         (answer["data"].clone(), ran)
     }
 
@@ -133,12 +163,20 @@ impl World {
         let ran = self.run(&[args, &["--json"]].concat());
         assert_eq!(ran.exit_code, code, "{args:?}: {ran:?}");
         assert_eq!(ran.stdout, "", "{args:?}: {ran:?}");
-        assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: exactly one object: {ran:?}");
-        let answer: Value = serde_json::from_str(&ran.stderr).unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
+        assert_eq!(
+            ran.stderr.lines().count(),
+            1,
+            "{args:?}: exactly one object: {ran:?}"
+        );
+        let answer: Value = serde_json::from_str(&ran.stderr)
+            .unwrap_or_else(|it| panic!("{args:?}: {it}: {ran:?}"));
         let error = answer["error"].clone();
         assert_eq!(answer["v"], 1, "{args:?}: {answer}");
         for field in ["code", "message", "hint"] {
-            assert!(error[field].as_str().is_some_and(|it| !it.is_empty()), "{args:?}: {field} in {answer}");
+            assert!(
+                error[field].as_str().is_some_and(|it| !it.is_empty()),
+                "{args:?}: {field} in {answer}"
+            );
         }
         assert!(error["retryable"].is_boolean(), "{args:?}: {answer}");
         error
@@ -165,7 +203,9 @@ impl World {
         let mut command = Command::new("git");
         self.clean_environment(&mut command);
         for (name, value) in [("NAME", "Ann"), ("EMAIL", "ann@example.invalid")] {
-            command.env(format!("GIT_AUTHOR_{name}"), value).env(format!("GIT_COMMITTER_{name}"), value);
+            command
+                .env(format!("GIT_AUTHOR_{name}"), value)
+                .env(format!("GIT_COMMITTER_{name}"), value);
         }
         command.args(args).current_dir(directory);
         let ran = run_command(command, None);
@@ -180,7 +220,10 @@ impl World {
 
     /// Returns the commits of the trunk along first parents, newest first.
     pub(crate) fn trunk_commits(&self) -> Vec<String> {
-        self.git(&["rev-list", "--first-parent", "main"]).lines().map(str::to_owned).collect()
+        self.git(&["rev-list", "--first-parent", "main"])
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Checks that `sh ./test.sh` passes at every commit of the trunk's first-parent history (Q1).
@@ -204,13 +247,25 @@ impl World {
     /// including those of a killed daemon, and a child that has not yet executed its program. A
     /// process that an agent started has the agent's name in its environment.
     fn other_processes(&self) -> Vec<ProcessSnapshot> {
-        let daemon = self.daemon_info().and_then(|it| it["pid"].as_u64()).map_or(0, |it| it as u32);
+        let daemon = self
+            .daemon_info()
+            .and_then(|it| it["pid"].as_u64())
+            .map_or(0, |it| it as u32);
         let line = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
         let its_own = |it: &ProcessSnapshot| {
-            let not_yet = it.parent() == daemon && (it.command_line == line || it.command_line.is_empty());
-            not_yet || it.is_git() && !it.environ.split(|it| *it == 0).any(|it| it.starts_with(b"REGATTA_AGENT="))
+            let not_yet =
+                it.parent() == daemon && (it.command_line == line || it.command_line.is_empty());
+            not_yet
+                || it.is_git()
+                    && !it
+                        .environ
+                        .split(|it| *it == 0)
+                        .any(|it| it.starts_with(b"REGATTA_AGENT="))
         };
-        processes_in(&self.root).into_iter().filter(|it| it.pid != daemon && !its_own(it)).collect()
+        processes_in(&self.root)
+            .into_iter()
+            .filter(|it| it.pid != daemon && !its_own(it))
+            .collect()
     }
 
     /// Returns every process of this world that is not Regatta's own.
@@ -220,13 +275,18 @@ impl World {
 
     /// Describes the processes of [`World::foreign_processes`], for assertions that none is left.
     pub(crate) fn describe_foreign_processes(&self) -> Vec<String> {
-        self.other_processes().iter().map(ProcessSnapshot::command_text).collect()
+        self.other_processes()
+            .iter()
+            .map(ProcessSnapshot::command_text)
+            .collect()
     }
 
     /// Returns all events.
     pub(crate) fn events(&self) -> Vec<Value> {
         let text = self.run_ok(&["events", "--json"]);
-        text.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+        text.lines()
+            .map(|it| serde_json::from_str(it).unwrap())
+            .collect()
     }
 
     /// Writes a plan file into the repository's parent, so that the checkout stays clean, and
@@ -263,13 +323,26 @@ pub(crate) fn assert_green_everywhere(world: &World, repo: &Path, commits: &[Str
     let place = tempfile::tempdir_in(&world.root).unwrap();
     for commit in commits {
         let tree = place.path().join(commit);
-        world.git_in(repo, &["worktree", "add", "-q", "--detach", tree.to_str().unwrap(), commit]);
+        world.git_in(
+            repo,
+            &[
+                "worktree",
+                "add",
+                "-q",
+                "--detach",
+                tree.to_str().unwrap(),
+                commit,
+            ],
+        );
         let mut test = Command::new("sh");
         world.clean_environment(&mut test);
         test.arg("./test.sh").current_dir(&tree);
         let ran = run_command(test, None);
         assert_eq!(ran.exit_code, 0, "Q1: {commit} fails the checks: {ran:?}");
-        world.git_in(repo, &["worktree", "remove", "--force", tree.to_str().unwrap()]);
+        world.git_in(
+            repo,
+            &["worktree", "remove", "--force", tree.to_str().unwrap()],
+        );
     }
 }
 
@@ -295,7 +368,11 @@ impl ProcessSnapshot {
     }
 
     fn status_field(&self, field: &str) -> &str {
-        self.status.lines().find_map(|it| it.strip_prefix(field)).unwrap_or_default().trim()
+        self.status
+            .lines()
+            .find_map(|it| it.strip_prefix(field))
+            .unwrap_or_default()
+            .trim()
     }
 
     fn parent(&self) -> u32 {
@@ -303,14 +380,28 @@ impl ProcessSnapshot {
     }
 
     fn is_git(&self) -> bool {
-        let first = String::from_utf8_lossy(self.command_line.split(|it| *it == 0).next().unwrap_or_default()).into_owned();
+        let first = String::from_utf8_lossy(
+            self.command_line
+                .split(|it| *it == 0)
+                .next()
+                .unwrap_or_default(),
+        )
+        .into_owned();
         let called = first.rsplit('/').next().unwrap_or_default();
-        [self.status_field("Name:"), called].iter().any(|it| *it == "git" || it.starts_with("git-"))
+        [self.status_field("Name:"), called]
+            .iter()
+            .any(|it| *it == "git" || it.starts_with("git-"))
     }
 
     fn command_text(&self) -> String {
         let line = String::from_utf8_lossy(&self.command_line).replace('\0', " ");
-        format!("{} of {} ({}, {}): {line}", self.pid, self.parent(), self.status_field("Name:"), self.status_field("State:"))
+        format!(
+            "{} of {} ({}, {}): {line}",
+            self.pid,
+            self.parent(),
+            self.status_field("Name:"),
+            self.status_field("State:")
+        )
     }
 }
 
@@ -325,13 +416,21 @@ fn processes_in(path: &Path) -> Vec<ProcessSnapshot> {
     let has = |bytes: &[u8]| bytes.windows(mark.len()).any(|it| it == mark);
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|it| it.parse::<u32>().ok()) else { continue };
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|it| it.parse::<u32>().ok())
+        else {
+            continue;
+        };
         if pid == std::process::id() {
             continue;
         }
-        let Some(it) = ProcessSnapshot::read(pid) else { continue };
-        let inside =
-            std::fs::read_link(entry.path().join("cwd")).is_ok_and(|it| has(it.as_os_str().as_encoded_bytes()));
+        let Some(it) = ProcessSnapshot::read(pid) else {
+            continue;
+        };
+        let inside = std::fs::read_link(entry.path().join("cwd"))
+            .is_ok_and(|it| has(it.as_os_str().as_encoded_bytes()));
         if (has(&it.command_line) || has(&it.environ) || inside) && is_alive(pid) {
             found.push(it);
         }
@@ -344,8 +443,14 @@ fn processes_in(path: &Path) -> Vec<ProcessSnapshot> {
 pub(crate) fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
     let text = String::from_utf8_lossy(&stat);
-    let Some((_, rest)) = text.rsplit_once(") ") else { return false };
-    let threads = rest.split(' ').nth(17).and_then(|it| it.parse::<u32>().ok()).unwrap_or(0);
+    let Some((_, rest)) = text.rsplit_once(") ") else {
+        return false;
+    };
+    let threads = rest
+        .split(' ')
+        .nth(17)
+        .and_then(|it| it.parse::<u32>().ok())
+        .unwrap_or(0);
     !rest.starts_with(['Z', 'X']) || threads > 1
 }
 
@@ -373,15 +478,24 @@ pub(crate) fn wait_until(deadline: Duration, mut holds: impl FnMut() -> bool) ->
 #[track_caller]
 pub(crate) fn run_command(command: Command, input: Option<&str>) -> CommandOutput {
     let shown = format!("{command:?}");
-    run_command_for(command, input, TEST_TIMEOUT).unwrap_or_else(|| panic!("{shown} did not end within {TEST_TIMEOUT:?}"))
+    run_command_for(command, input, TEST_TIMEOUT)
+        .unwrap_or_else(|| panic!("{shown} did not end within {TEST_TIMEOUT:?}"))
 }
 
 /// Runs a command to its end. Returns `None` if it did not end in time and was killed.
-pub(crate) fn run_command_for(mut command: Command, input: Option<&str>, deadline: Duration) -> Option<CommandOutput> {
+pub(crate) fn run_command_for(
+    mut command: Command,
+    input: Option<&str>,
+    deadline: Duration,
+) -> Option<CommandOutput> {
     if input.is_some() {
         command.stdin(Stdio::piped());
     }
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     if let Some(text) = input {
         // A command that does not read its input shows that in its output.
         let _unread = child.stdin.take().unwrap().write_all(text.as_bytes());
@@ -402,7 +516,11 @@ pub(crate) fn wait_for_child(mut child: Child, deadline: Duration) -> Option<Com
         let _gone = child.kill();
         let _reaped = child.wait();
     }
-    let ran = CommandOutput { exit_code: status?.code().unwrap_or(-1), stdout: out.join().unwrap(), stderr: err.join().unwrap() };
+    let ran = CommandOutput {
+        exit_code: status?.code().unwrap_or(-1),
+        stdout: out.join().unwrap(),
+        stderr: err.join().unwrap(),
+    };
     assert!(!ran.stderr.contains("panicked"), "{ran:?}");
     Some(ran)
 }
@@ -423,7 +541,10 @@ pub(crate) fn is_root() -> bool {
 /// Prints that a test did not run, the reason, and the test that stands in for it. The note appears
 /// even when the output of passing tests is hidden.
 pub(crate) fn note_skipped_test(test: &str, why: &str, instead: &str) {
-    let _gone = writeln!(std::io::stderr(), "NOT RUN: {test}: {why}; {instead} stands in for it");
+    let _gone = writeln!(
+        std::io::stderr(),
+        "NOT RUN: {test}: {why}; {instead} stands in for it"
+    );
 }
 
 /// Splits a command line into words, for tables of cases.

@@ -39,15 +39,32 @@ impl BenchFixture {
         let root = scratch.path().canonicalize()?;
         std::fs::create_dir(root.join("shop"))?;
         let agents = AgentsAdapter::new(root.clone(), binary.to_owned());
-        let place =
-            BenchFixture { root, binary: binary.to_owned(), agents, is_detached: AtomicBool::new(false), _scratch: scratch };
+        let place = BenchFixture {
+            root,
+            binary: binary.to_owned(),
+            agents,
+            is_detached: AtomicBool::new(false),
+            _scratch: scratch,
+        };
         std::fs::write(place.root.join("shop/a.txt"), "a\n")?;
         for words in [
             &["init", "-q", "-b", "main", "."][..],
             &["add", "-A"],
-            &["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Start"],
+            &[
+                "-c",
+                "user.name=Ann",
+                "-c",
+                "user.email=ann@example.invalid",
+                "commit",
+                "-q",
+                "-m",
+                "Start",
+            ],
         ] {
-            ensure!(place.command("git").args(words).status()?.success(), "git {words:?} failed");
+            ensure!(
+                place.command("git").args(words).status()?.success(),
+                "git {words:?} failed"
+            );
         }
         Ok(place)
     }
@@ -77,8 +94,16 @@ impl BenchFixture {
 
     /// Runs a command and returns its answer.
     pub(crate) fn run_command(&self, words: &[&str]) -> anyhow::Result<Value> {
-        let done = self.command(&self.binary).args(words).arg("--json").output()?;
-        ensure!(done.status.success(), "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        let done = self
+            .command(&self.binary)
+            .args(words)
+            .arg("--json")
+            .output()?;
+        ensure!(
+            done.status.success(),
+            "{words:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         let answer: Value = serde_json::from_slice(&done.stdout)?;
         Ok(answer["data"].clone())
     }
@@ -109,17 +134,29 @@ impl BenchFixture {
     pub(crate) fn run_plan(&self, tasks: u64, script: Option<&str>) -> anyhow::Result<()> {
         let mut plan = String::new();
         for nth in 1..=tasks {
-            writeln!(plan, "[[task]]\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]")?;
+            writeln!(
+                plan,
+                "[[task]]\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]"
+            )?;
             if let Some(script) = script {
                 writeln!(plan, "script = {script}")?;
             }
         }
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
-        let names: Vec<String> = (0..tasks.div_ceil(MAX_TASKS_PER_AGENT)).map(|it| format!("bench-{it}")).collect();
+        let names: Vec<String> = (0..tasks.div_ceil(MAX_TASKS_PER_AGENT))
+            .map(|it| format!("bench-{it}"))
+            .collect();
         let file = file.to_string_lossy().into_owned();
         let workers = tasks.to_string();
-        self.run_command(&["run", &file, "--max-workers", &workers, "--agents", &names.join(",")])?;
+        self.run_command(&[
+            "run",
+            &file,
+            "--max-workers",
+            &workers,
+            "--agents",
+            &names.join(","),
+        ])?;
         Ok(())
     }
 
@@ -127,31 +164,61 @@ impl BenchFixture {
     pub(crate) fn start_plan(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
-        self.run_command(&["run", &file.to_string_lossy(), "--max-workers", &workers.to_string(), "--agents", agents])?;
+        self.run_command(&[
+            "run",
+            &file.to_string_lossy(),
+            "--max-workers",
+            &workers.to_string(),
+            "--agents",
+            agents,
+        ])?;
         Ok(())
     }
 
     /// Starts a mission from a plan whose tasks may change the same files concurrently.
-    pub(crate) fn start_isolated(&self, plan: &str, workers: u64, agents: &str) -> anyhow::Result<()> {
+    pub(crate) fn start_isolated(
+        &self,
+        plan: &str,
+        workers: u64,
+        agents: &str,
+    ) -> anyhow::Result<()> {
         let file = self.root.join("plan.toml");
         std::fs::write(&file, plan)?;
         let workers = workers.to_string();
-        self.run_command(&["run", &file.to_string_lossy(), "--isolate", "--max-workers", &workers, "--agents", agents])?;
+        self.run_command(&[
+            "run",
+            &file.to_string_lossy(),
+            "--isolate",
+            "--max-workers",
+            &workers,
+            "--agents",
+            agents,
+        ])?;
         Ok(())
     }
 
     /// Runs git in the user's repository and returns its output.
     pub(crate) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
         let done = self.command("git").args(words).output()?;
-        ensure!(done.status.success(), "git {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+        ensure!(
+            done.status.success(),
+            "git {words:?}: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned())
     }
 
     /// Returns all events.
     pub(crate) fn events(&self) -> anyhow::Result<Vec<Value>> {
-        let done = self.command(&self.binary).args(["events", "--json"]).output()?;
+        let done = self
+            .command(&self.binary)
+            .args(["events", "--json"])
+            .output()?;
         let lines = String::from_utf8_lossy(&done.stdout).into_owned();
-        lines.lines().map(|it| Ok(serde_json::from_str(it)?)).collect()
+        lines
+            .lines()
+            .map(|it| Ok(serde_json::from_str(it)?))
+            .collect()
     }
 
     /// Waits until the status satisfies the condition.
@@ -162,20 +229,27 @@ impl BenchFixture {
             if holds(&status) {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "timeout while waiting for the status: {status}");
+            ensure!(
+                Instant::now() < deadline,
+                "timeout while waiting for the status: {status}"
+            );
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
     /// Waits until this many tasks have landed. A failed task ends the measurement.
     pub(crate) fn wait_until_landed(&self, tasks: u64, patience: Duration) -> anyhow::Result<()> {
-        let mut child =
-            self.command(&self.binary).args(["events", "--follow", "--json"]).stdout(Stdio::piped()).spawn()?;
+        let mut child = self
+            .command(&self.binary)
+            .args(["events", "--follow", "--json"])
+            .stdout(Stdio::piped())
+            .spawn()?;
         let lines = std::io::BufReader::new(child.stdout.take().context("its output is piped")?);
         let (send, receive) = std::sync::mpsc::channel();
         let reader = std::thread::spawn(move || {
             for line in std::io::BufRead::lines(lines).map_while(Result::ok) {
-                if (line.contains("\"task.completed\"") || line.contains("\"task.failed\"")) && send.send(line).is_err()
+                if (line.contains("\"task.completed\"") || line.contains("\"task.failed\""))
+                    && send.send(line).is_err()
                 {
                     return;
                 }
@@ -188,9 +262,15 @@ impl BenchFixture {
                 break Ok(());
             }
             match receive.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) if line.contains("\"task.failed\"") => break Err(anyhow::anyhow!("a task failed: {line}")),
+                Ok(line) if line.contains("\"task.failed\"") => {
+                    break Err(anyhow::anyhow!("a task failed: {line}"));
+                }
                 Ok(_) => landed += 1,
-                Err(_) => break Err(anyhow::anyhow!("only {landed} of {tasks} tasks landed in time")),
+                Err(_) => {
+                    break Err(anyhow::anyhow!(
+                        "only {landed} of {tasks} tasks landed in time"
+                    ));
+                }
             }
         };
         drop(receive);
@@ -209,7 +289,11 @@ impl BenchFixture {
     pub(crate) fn running_attempts(&self) -> anyhow::Result<u64> {
         let agents = self.run_command(&["agent", "list"])?;
         let agents = agents.as_array().context("a list of agents")?;
-        let current = |it: &Value| it["capacity"]["current"].as_u64().or_else(|| it["current"].as_u64());
+        let current = |it: &Value| {
+            it["capacity"]["current"]
+                .as_u64()
+                .or_else(|| it["current"].as_u64())
+        };
         Ok(agents.iter().filter_map(current).sum())
     }
 
@@ -219,18 +303,26 @@ impl BenchFixture {
 
     /// Returns all attempts that were ever started.
     pub(crate) fn all_attempts(&self) -> Vec<AttemptId> {
-        let entries = std::fs::read_dir(self.root.join("attempts")).into_iter().flatten().flatten();
-        entries.filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+        let entries = std::fs::read_dir(self.root.join("attempts"))
+            .into_iter()
+            .flatten()
+            .flatten();
+        entries
+            .filter_map(|it| it.file_name().to_str()?.parse().ok())
+            .collect()
     }
 
     /// Returns the running shims.
     pub(crate) fn running_shims(&self) -> anyhow::Result<BTreeSet<u64>> {
         let mut found = BTreeSet::new();
         for attempt in self.all_attempts() {
-            let Ok(record) = std::fs::read(self.run_dir(attempt).join("shim.json")) else { continue };
+            let Ok(record) = std::fs::read(self.run_dir(attempt).join("shim.json")) else {
+                continue;
+            };
             let record: Value = serde_json::from_slice(&record)?;
             let pid = record["pid"].as_u64().context("the number of a shim")?;
-            let alive = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|it| it.contains("shim"));
+            let alive = std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|it| it.contains("shim"));
             found.extend(alive.then_some(pid));
         }
         Ok(found)
@@ -239,28 +331,53 @@ impl BenchFixture {
     /// Returns the standard output of an attempt.
     pub(crate) fn output_lines(&self, attempt: AttemptId) -> anyhow::Result<Vec<String>> {
         let records = self.agents.read_journal(attempt, 1, usize::MAX)?;
-        ensure!((1..).zip(&records).all(|(n, it)| it.position == n), "the journal of {attempt} has a gap");
-        Ok(records.into_iter().filter(|it| it.stream == JournalStream::Out).map(|it| it.line).collect())
+        ensure!(
+            (1..).zip(&records).all(|(n, it)| it.position == n),
+            "the journal of {attempt} has a gap"
+        );
+        Ok(records
+            .into_iter()
+            .filter(|it| it.stream == JournalStream::Out)
+            .map(|it| it.line)
+            .collect())
     }
 
     /// Returns the end of an attempt's output.
     pub(crate) fn output_tail(&self, attempt: AttemptId) -> anyhow::Result<String> {
-        Ok(regatta_engine::ports::agents::Agents::tail(&self.agents, attempt, 200)?)
+        Ok(regatta_engine::ports::agents::Agents::tail(
+            &self.agents,
+            attempt,
+            200,
+        )?)
     }
 
     /// Ends everything.
     pub(crate) fn stop_daemon(&self, daemon: BenchDaemon) -> anyhow::Result<()> {
-        let done = self.command(&self.binary).args(["down", "--timeout", "120s"]).output()?;
-        ensure!(done.status.success(), "down: {}", String::from_utf8_lossy(&done.stderr));
+        let done = self
+            .command(&self.binary)
+            .args(["down", "--timeout", "120s"])
+            .output()?;
+        ensure!(
+            done.status.success(),
+            "down: {}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         daemon.wait_until_exited()
     }
 
     /// Performs one call over the daemon's socket, as a program would.
-    pub(crate) fn call_verb(&self, line: &mut UnixStream, verb: &str, key: &str, body: &Value) -> anyhow::Result<Value> {
+    pub(crate) fn call_verb(
+        &self,
+        line: &mut UnixStream,
+        verb: &str,
+        key: &str,
+        body: &Value,
+    ) -> anyhow::Result<Value> {
         let body = body.to_string();
         let token = std::fs::read_to_string(self.root.join("token")).unwrap_or_default();
         let request = format!(
-            "POST /api/v1/{verb} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nidempotency-key: {key}\r\n\
+            "POST /api/v1/{verb} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer \
+             {}\r\nidempotency-key: {key}\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             token.trim(),
             body.len()
@@ -274,7 +391,9 @@ impl BenchFixture {
             answer.extend_from_slice(&piece[..read]);
             if let Some(end) = answer.windows(4).position(|it| it == b"\r\n\r\n") {
                 let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
-                let length = head.lines().find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
+                let length = head
+                    .lines()
+                    .find_map(|it| it.strip_prefix("content-length: ")?.parse::<usize>().ok());
                 break (end + 4, length.context("an answer of known length")?);
             }
         };
@@ -285,7 +404,11 @@ impl BenchFixture {
             answer.extend_from_slice(&piece[..read]);
         }
         let head = String::from_utf8_lossy(&answer[..end]).into_owned();
-        ensure!(head.starts_with("HTTP/1.1 200"), "{verb}: {head}{}", String::from_utf8_lossy(&answer[end..]));
+        ensure!(
+            head.starts_with("HTTP/1.1 200"),
+            "{verb}: {head}{}",
+            String::from_utf8_lossy(&answer[end..])
+        );
         Ok(serde_json::from_slice(&answer[end..end + length])?)
     }
 }
@@ -295,7 +418,11 @@ impl Drop for BenchFixture {
         // An aborted measurement must not leave a daemon behind. If the daemon is down already,
         // this does nothing.
         if self.is_detached.load(Ordering::Relaxed) {
-            drop(self.command(&self.binary).args(["down", "--timeout", "30s"]).output());
+            drop(
+                self.command(&self.binary)
+                    .args(["down", "--timeout", "30s"])
+                    .output(),
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_core::ids::{AttemptId, BranchName, ProjectName};
-use regatta_engine::ports::git::{Git, ReachabilityProof, ProjectRepo};
+use regatta_engine::ports::git::{Git, ProjectRepo, ReachabilityProof};
 use regatta_engine::ports::store::Store;
 use regatta_git::GitAdapter;
 
@@ -31,11 +31,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let daemon = place.start_daemon()?;
     let notes = place.root.join("notes");
     std::fs::create_dir(&notes)?;
-    let script = format!("date +%s%N > {}/$REGATTA_TASK\necho $REGATTA_TASK > f${{REGATTA_TASK#T}}\n", notes.display());
+    let script = format!(
+        "date +%s%N > {}/$REGATTA_TASK\necho $REGATTA_TASK > f${{REGATTA_TASK#T}}\n",
+        notes.display()
+    );
     place.add_agents(1, Some(&script))?;
     let mut plan = String::new();
     for nth in 1..=runs {
-        writeln!(plan, "[[task]]\nid = \"t{nth}\"\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]")?;
+        writeln!(
+            plan,
+            "[[task]]\nid = \"t{nth}\"\nsubject = \"Task {nth}\"\nfiles = [\"f{nth}\"]"
+        )?;
         if nth > 1 {
             writeln!(plan, "blocked_by = [\"t{}\"]", nth - 1)?;
         }
@@ -51,11 +57,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
     }
     for nth in 2..=runs {
-        let began: u64 = std::fs::read_to_string(notes.join(format!("T{nth}")))?.trim().parse()?;
-        let before = landed.get(&format!("T{}", nth - 1)).context("the blocker landed")?;
+        let began: u64 = std::fs::read_to_string(notes.join(format!("T{nth}")))?
+            .trim()
+            .parse()?;
+        let before = landed
+            .get(&format!("T{}", nth - 1))
+            .context("the blocker landed")?;
         // The first tasks fill the pool.
         if nth > 3 {
-            whole.add(Duration::from_nanos(began.saturating_sub(before * 1_000_000)));
+            whole.add(Duration::from_nanos(
+                began.saturating_sub(before * 1_000_000),
+            ));
         }
     }
     // Measure the same checkout alone.
@@ -66,7 +78,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         should_update_checkout: true,
         workspace: Default::default(),
     };
-    let (adapter, branch) = (GitAdapter::new(place.root.join("alone")), BranchName::new("regatta/alone")?);
+    let (adapter, branch) = (
+        GitAdapter::new(place.root.join("alone")),
+        BranchName::new("regatta/alone")?,
+    );
     for nth in 1..=runs {
         let began = Instant::now();
         adapter.prepare_workspace(&repo, AttemptId(nth), &branch)?;
@@ -76,14 +91,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         adapter.remove_workspace(&ReachabilityProof::for_tests(AttemptId(nth)), &repo)?;
     }
     ensure!(whole.len() > 0, "nothing was measured");
-    let (middle, late, apart) = (whole.percentile(0.5), whole.percentile(0.9), checkout.percentile(0.5));
+    let (middle, late, apart) = (
+        whole.percentile(0.5),
+        whole.percentile(0.9),
+        checkout.percentile(0.5),
+    );
     let overhead = middle.saturating_sub(apart);
-    report.add_line(format!("  landed to running        {:>10} median, p90 {}", format_ms(middle), format_ms(late)));
-    report.add_line(format!("  of it the checkout       {:>10} median, by itself", format_ms(apart)));
+    report.add_line(format!(
+        "  landed to running        {:>10} median, p90 {}",
+        format_ms(middle),
+        format_ms(late)
+    ));
+    report.add_line(format!(
+        "  of it the checkout       {:>10} median, by itself",
+        format_ms(apart)
+    ));
     report.set_value("landed_to_running_ms", middle.as_secs_f64() * 1e3);
     report.set_value("checkout_ms", apart.as_secs_f64() * 1e3);
     report.set_value("overhead_ms", overhead.as_secs_f64() * 1e3);
     let target = Duration::from_millis(50);
-    report.check_target(overhead < target, format!("overhead {} (target < {})", format_ms(overhead), format_ms(target)));
+    report.check_target(
+        overhead < target,
+        format!(
+            "overhead {} (target < {})",
+            format_ms(overhead),
+            format_ms(target)
+        ),
+    );
     report.finish()
 }

@@ -28,12 +28,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let gate = place.root.join("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.2; done", gate.display());
     let script = format!(
-        "[{{ run = {wait:?} }}, {{ flood = {{ bytes = {OUTPUT_BYTES} }} }}, {{ say = \"flooded\" }}, {{ hang = true }}]"
+        "[{{ run = {wait:?} }}, {{ flood = {{ bytes = {OUTPUT_BYTES} }} }}, {{ say = \"flooded\" \
+        }}, {{ hang = true }}]"
     );
     place.run_plan(agents, Some(&script))?;
     let deadline = Instant::now() + Duration::from_secs(600);
     while place.running_shims()?.len() < agents as usize {
-        ensure!(Instant::now() < deadline, "only {} agents came up", place.running_shims()?.len());
+        ensure!(
+            Instant::now() < deadline,
+            "only {} agents came up",
+            place.running_shims()?.len()
+        );
         std::thread::sleep(Duration::from_millis(200));
     }
     let quiet = measure_claims(&place, 300, &AtomicBool::new(false))?;
@@ -49,7 +54,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             let deadline = Instant::now() + Duration::from_secs(300);
             let mut waiting = place.all_attempts();
             while !waiting.is_empty() {
-                ensure!(Instant::now() < deadline, "{} of them never finish", waiting.len());
+                ensure!(
+                    Instant::now() < deadline,
+                    "{} of them never finish",
+                    waiting.len()
+                );
                 resident = resident.max(daemon.resident_kb()?);
                 for pid in &shims {
                     private = private.max(private_kb(u32::try_from(*pid)?)?);
@@ -74,8 +83,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut lost = 0_u64;
     for attempt in place.all_attempts() {
         let lines = place.output_lines(attempt)?;
-        let flood: u64 =
-            lines.iter().filter(|it| it.contains("agent_message_chunk")).map(|it| it.len() as u64 + 1).sum();
+        let flood: u64 = lines
+            .iter()
+            .filter(|it| it.contains("agent_message_chunk"))
+            .map(|it| it.len() as u64 + 1)
+            .sum();
         lost += OUTPUT_BYTES.saturating_sub(flood);
     }
     let (mut quiet, mut busy) = (quiet, busy);
@@ -84,7 +96,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_thousands(OUTPUT_BYTES),
         took.as_secs_f64()
     ));
-    report.add_line(format!("  daemon: {before} kB resident before, {resident} kB at most"));
+    report.add_line(format!(
+        "  daemon: {before} kB resident before, {resident} kB at most"
+    ));
     report.add_line(format!(
         "  a claim through the API: p99 {} in quiet, {} meanwhile ({} calls)",
         format_ms(quiet.percentile(0.99)),
@@ -98,10 +112,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.set_value("shim_private_kb", private);
     place.stop_daemon(daemon)?;
     report.require(lost == 0, "no byte lost (P2)");
-    report.check_target(resident < 300_000, format!("{} MB of the daemon's (target < 300 MB)", resident / 1000));
-    report
-        .check_target(busy.percentile(0.99) < Duration::from_millis(50), format!("claim p99 {} (target < 50 ms)", format_ms(busy.percentile(0.99))));
-    report.check_target(private < 3_000, format!("{private} kB private for each shim (target < 3 MB)"));
+    report.check_target(
+        resident < 300_000,
+        format!("{} MB of the daemon's (target < 300 MB)", resident / 1000),
+    );
+    report.check_target(
+        busy.percentile(0.99) < Duration::from_millis(50),
+        format!(
+            "claim p99 {} (target < 50 ms)",
+            format_ms(busy.percentile(0.99))
+        ),
+    );
+    report.check_target(
+        private < 3_000,
+        format!("{private} kB private for each shim (target < 3 MB)"),
+    );
     report.finish()
 }
 
@@ -117,7 +142,12 @@ fn measure_claims(place: &BenchFixture, most: usize, done: &AtomicBool) -> anyho
         times.add(began.elapsed());
         let held = &got["data"];
         let back = json!({ "claim": held["claim"], "token": held["token"] });
-        place.call_verb(&mut line, "claim.release", &format!("r-{most}-{nth}"), &back)?;
+        place.call_verb(
+            &mut line,
+            "claim.release",
+            &format!("r-{most}-{nth}"),
+            &back,
+        )?;
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(times)

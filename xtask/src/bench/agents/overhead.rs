@@ -27,14 +27,25 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     for _ in 0..runs {
         alone.add(start_without_shim()?);
     }
-    report.add_line(format!("  the program by itself: {} to its first byte (median of {runs})", format_ms(alone.percentile(0.5))));
+    report.add_line(format!(
+        "  the program by itself: {} to its first byte (median of {runs})",
+        format_ms(alone.percentile(0.5))
+    ));
     let workspace = scratch.path().join("workspace");
     std::fs::create_dir_all(&workspace)?;
     // With a control group, without one, and in a sandbox as agents usually are.
-    for (cgroups, confine) in [(true, SandboxLevel::Off), (false, SandboxLevel::Off), (true, SandboxLevel::Workspace)] {
+    for (cgroups, confine) in [
+        (true, SandboxLevel::Off),
+        (false, SandboxLevel::Off),
+        (true, SandboxLevel::Workspace),
+    ] {
         let data = format!("data-{cgroups}-{}", confine == SandboxLevel::Off);
         let adapter = AgentsAdapter::new(scratch.path().join(data), binary.clone());
-        let adapter = if cgroups { adapter } else { adapter.without_cgroups() };
+        let adapter = if cgroups {
+            adapter
+        } else {
+            adapter.without_cgroups()
+        };
         let (mut ready, mut first) = (Times::default(), Times::default());
         let (mut level, mut sandbox) = (None, None);
         for nth in 1..=runs {
@@ -46,7 +57,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             ready.add(began.elapsed());
             sandbox = started.sandbox;
             let deadline = began + Duration::from_secs(10);
-            while !adapter.read_journal(attempt, 1, 10)?.iter().any(|it| it.stream == JournalStream::Out) {
+            while !adapter
+                .read_journal(attempt, 1, 10)?
+                .iter()
+                .any(|it| it.stream == JournalStream::Out)
+            {
                 ensure!(Instant::now() < deadline, "it says nothing");
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -56,7 +71,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         }
         let more = first.percentile(0.5).saturating_sub(alone.percentile(0.5));
         report.add_line(format!(
-            "  {:<10} {} start returns after {}, first byte read after {}, p90 {}; overhead {} (medians)",
+            "  {:<10} {} start returns after {}, first byte read after {}, p90 {}; overhead {} \
+            (medians)",
             level.unwrap_or("?"),
             sandbox.as_deref().unwrap_or("not confined;"),
             format_ms(ready.percentile(0.5)),
@@ -64,18 +80,33 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             format_ms(first.percentile(0.9)),
             format_ms(more)
         ));
-        let name = if confine == SandboxLevel::Off { level.unwrap_or("unknown") } else { "sandbox" };
+        let name = if confine == SandboxLevel::Off {
+            level.unwrap_or("unknown")
+        } else {
+            "sandbox"
+        };
         report.set_value(name, more.as_secs_f64() * 1e3);
-        report.check_target(more < Duration::from_millis(15), format!("overhead {} (target < 15 ms)", format_ms(more)));
+        report.check_target(
+            more < Duration::from_millis(15),
+            format!("overhead {} (target < 15 ms)", format_ms(more)),
+        );
     }
     report.finish()
 }
 
 fn start_without_shim() -> anyhow::Result<Duration> {
     let began = Instant::now();
-    let mut child = Command::new("sh").args(["-c", SCRIPT]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = Command::new("sh")
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
     let mut byte = [0; 1];
-    let read = child.stdout.as_mut().context("its output is piped")?.read_exact(&mut byte);
+    let read = child
+        .stdout
+        .as_mut()
+        .context("its output is piped")?
+        .read_exact(&mut byte);
     let took = began.elapsed();
     child.kill()?;
     child.wait()?;

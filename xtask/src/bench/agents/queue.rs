@@ -30,9 +30,12 @@ const SEMANTIC_CONFLICT_EVERY: u64 = 20;
 fn branch_script() -> String {
     format!(
         "n=${{REGATTA_TASK#T}}\n[ -e f$n ] || echo $REGATTA_TASK > f$n\n\
-         if [ $((n % {TEXTUAL_CONFLICT_EVERY})) = 3 ] || [ $((n % {TEXTUAL_CONFLICT_EVERY})) = 4 ]; then\n\
-           if grep -q '^<<<<<<< ' shared; then sed -i '/^<<<<<<< /d;/^=======$/d;/^>>>>>>> /d' shared\n\
-           elif ! grep -qx $REGATTA_TASK shared; then {{ echo $REGATTA_TASK; cat shared; }} > s.new; mv s.new shared; fi\n\
+         if [ $((n % {TEXTUAL_CONFLICT_EVERY})) = 3 ] || [ $((n % {TEXTUAL_CONFLICT_EVERY})) = 4 \
+         ]; then\n\
+           if grep -q '^<<<<<<< ' shared; then sed -i '/^<<<<<<< /d;/^=======$/d;/^>>>>>>> /d' \
+         shared\n\
+           elif ! grep -qx $REGATTA_TASK shared; then {{ echo $REGATTA_TASK; cat shared; }} > \
+         s.new; mv s.new shared; fi\n\
          fi\n\
          case $((n % {SEMANTIC_CONFLICT_EVERY})) in\n\
          7) echo > half$n; [ ! -e half$((n + 1)) ] || echo > whole$n;;\n\
@@ -70,11 +73,13 @@ fn branch_manifest(nth: u64) -> String {
 fn check_command(flakes: &str, queue_only: &str) -> String {
     format!(
         "for it in half*; do [ -e $it ] || continue; n=${{it#half}}\n\
-           if [ -e half$((n + 1)) ] && [ $((n % {SEMANTIC_CONFLICT_EVERY})) = 7 ] && [ ! -e whole$n ]; then echo pair $n; exit 1; fi\n\
+           if [ -e half$((n + 1)) ] && [ $((n % {SEMANTIC_CONFLICT_EVERY})) = 7 ] && [ ! -e \
+           whole$n ]; then echo pair $n; exit 1; fi\n\
          done\n\
          case $PWD in */staging/*)\n{queue_only}\n\
            for it in f*; do [ -e $it ] || continue; n=${{it#f}}\n\
-             if [ $((n % {FLAKE_EVERY})) = 5 ] && mkdir {flakes}/$n 2>/dev/null; then echo flake $n; exit 1; fi\n\
+             if [ $((n % {FLAKE_EVERY})) = 5 ] && mkdir {flakes}/$n 2>/dev/null; then echo flake \
+           $n; exit 1; fi\n\
            done;;\n\
          esac\nexit 0\n"
     )
@@ -83,7 +88,11 @@ fn check_command(flakes: &str, queue_only: &str) -> String {
 fn plan_json(tasks: u64, from: u64, files: impl Fn(u64) -> String) -> anyhow::Result<String> {
     let mut plan = String::new();
     for nth in from..from + tasks {
-        writeln!(plan, "[[task]]\nid = \"t{nth}\"\nsubject = \"Branch {nth}\"\nfiles = [{}]", files(nth))?;
+        writeln!(
+            plan,
+            "[[task]]\nid = \"t{nth}\"\nsubject = \"Branch {nth}\"\nfiles = [{}]",
+            files(nth)
+        )?;
     }
     Ok(plan)
 }
@@ -96,16 +105,35 @@ fn set_up(place: &BenchFixture, script: &str, check: &str, landing: &str) -> any
     std::fs::write(shop.join("shared"), "end\n")?;
     let file = shop.join("regatta.toml");
     let text = std::fs::read_to_string(&file)?.replace("\"true\"", "\"sh ./test.sh\"");
-    ensure!(text.contains("test.sh"), "the check is not in regatta.toml: {text}");
-    let kept: String = text.lines().take_while(|it| !it.starts_with("[landing]")).map(|it| format!("{it}\n")).collect();
+    ensure!(
+        text.contains("test.sh"),
+        "the check is not in regatta.toml: {text}"
+    );
+    let kept: String = text
+        .lines()
+        .take_while(|it| !it.starts_with("[landing]"))
+        .map(|it| format!("{it}\n"))
+        .collect();
     // Flaky failures are remembered outside of the checked tree, where a sandboxed check could not
     // write.
-    ensure!(kept.contains("[run]\n"), "regatta.toml has no [run] section: {kept}");
+    ensure!(
+        kept.contains("[run]\n"),
+        "regatta.toml has no [run] section: {kept}"
+    );
     let kept = kept.replace("[run]\n", "[run]\nsandbox = \"off\"\n");
     std::fs::write(&file, format!("{kept}[landing]\n{landing}"))?;
     place.run_command(&["init", "--yes"])?;
     place.git(&["add", "-A"])?;
-    place.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Set up"])?;
+    place.git(&[
+        "-c",
+        "user.name=Ann",
+        "-c",
+        "user.email=ann@example.invalid",
+        "commit",
+        "-q",
+        "-m",
+        "Set up",
+    ])?;
     Ok(())
 }
 
@@ -123,25 +151,55 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 fn measure_throughput(args: &Args, report: &mut Report, validation: u64) -> anyhow::Result<()> {
     let plain = time_plain_loop(args, validation)?.as_secs_f64();
     let serial = time_queue(args, "mode = \"serial\"", validation)?.as_secs_f64();
-    let every = time_queue(args, "mode = \"speculative\"\nverify = \"every\"", validation)?.as_secs_f64();
-    let tip = time_queue(args, "mode = \"speculative\"\nverify = \"tip\"", validation)?.as_secs_f64();
-    report.add_line(format!("  {PACED_BRANCHES} branches, {BAD_BRANCHES} of them bad, {validation} ms to validate, 2 slots:"));
-    for (name, seconds) in [("rebase loop", plain), ("serial", serial), ("every", every), ("tip", tip)] {
+    let every = time_queue(
+        args,
+        "mode = \"speculative\"\nverify = \"every\"",
+        validation,
+    )?
+    .as_secs_f64();
+    let tip =
+        time_queue(args, "mode = \"speculative\"\nverify = \"tip\"", validation)?.as_secs_f64();
+    report.add_line(format!(
+        "  {PACED_BRANCHES} branches, {BAD_BRANCHES} of them bad, \
+        {validation} ms to validate, 2 slots:"
+    ));
+    for (name, seconds) in [
+        ("rebase loop", plain),
+        ("serial", serial),
+        ("every", every),
+        ("tip", tip),
+    ] {
         let landed = (PACED_BRANCHES - BAD_BRANCHES) as f64;
-        report.add_line(format!("    {name:<12} {seconds:>7.1} s   {:>6.1} landings a minute", 60.0 * landed / seconds));
+        report.add_line(format!(
+            "    {name:<12} {seconds:>7.1} s   {:>6.1} landings a minute",
+            60.0 * landed / seconds
+        ));
     }
-    report.set_value("throughput", json!({ "plain_s": plain, "serial_s": serial, "every_s": every, "tip_s": tip }));
+    report.set_value(
+        "throughput",
+        json!({ "plain_s": plain, "serial_s": serial, "every_s": every, "tip_s": tip }),
+    );
     // Two slots validate at most two trees at once, so when every tree is validated twice, that
     // limits the speed.
     report.check_target(
         serial / every >= 1.5,
-        format!("verify = every is {:.1} times as fast as serial (1.5)", serial / every),
+        format!(
+            "verify = every is {:.1} times as fast as serial (1.5)",
+            serial / every
+        ),
     );
-    report.check_target(serial / tip >= 2.5, format!("verify = tip is {:.1} times as fast as serial (2.5)", serial / tip));
+    report.check_target(
+        serial / tip >= 2.5,
+        format!(
+            "verify = tip is {:.1} times as fast as serial (2.5)",
+            serial / tip
+        ),
+    );
     Ok(())
 }
 
-/// The number of branches that [`time_queue`] and [`time_plain_loop`] land. [`BAD_BRANCHES`] of them fail the check.
+/// The number of branches that [`time_queue`] and [`time_plain_loop`] land. [`BAD_BRANCHES`] of
+/// them fail the check.
 const PACED_BRANCHES: u64 = 50;
 const BAD_BRANCHES: u64 = 3;
 
@@ -165,7 +223,15 @@ fn time_plain_loop(args: &Args, validation: u64) -> anyhow::Result<Duration> {
         let tree = scratch.path().join(format!("w{nth}"));
         run_git(
             &main,
-            &["worktree", "add", "-q", tree.to_str().context("a path is UTF-8")?, "-b", &format!("b{nth}"), "main"],
+            &[
+                "worktree",
+                "add",
+                "-q",
+                tree.to_str().context("a path is UTF-8")?,
+                "-b",
+                &format!("b{nth}"),
+                "main",
+            ],
         )?;
         std::fs::write(tree.join(format!("f{nth}")), format!("{nth}\n"))?;
         if is_bad(nth) {
@@ -196,32 +262,60 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
     let flakes = place.root.join("flakes");
     std::fs::create_dir(&flakes)?;
     let daemon = place.start_daemon()?;
-    set_up(&place, &branch_script(), &check_command(&flakes.to_string_lossy(), ""), "checkout = \"update\"\n")?;
+    set_up(
+        &place,
+        &branch_script(),
+        &check_command(&flakes.to_string_lossy(), ""),
+        "checkout = \"update\"\n",
+    )?;
     let start = place.git(&["rev-parse", "main"])?;
     let began = Instant::now();
     place.run_command(&["queue", "hold", "--because", "until many are there"])?;
     place.start_isolated(&plan_json(landings, 1, branch_manifest)?, 8, "bench-0")?;
-    place.wait_for_status(|status| status["landing"].as_u64() >= Some(landings.min(HELD_UNTIL_BRANCHES)))?;
+    place.wait_for_status(|status| {
+        status["landing"].as_u64() >= Some(landings.min(HELD_UNTIL_BRANCHES))
+    })?;
     place.run_command(&["queue", "release"])?;
     let number = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
-    place.wait_for_status(|it| number(it, "completed") >= landings || number(it, "needs_you") + number(it, "failed") > 0)?;
+    place.wait_for_status(|it| {
+        number(it, "completed") >= landings || number(it, "needs_you") + number(it, "failed") > 0
+    })?;
     let took = began.elapsed();
     let status = place.run_command(&["status"])?;
-    ensure!(number(&status, "completed") >= landings, "some did not land: {}", place.run_command(&["queue"])?);
+    ensure!(
+        number(&status, "completed") >= landings,
+        "some did not land: {}",
+        place.run_command(&["queue"])?
+    );
     let seen = QueueEvents::from_events(&place.events()?);
     place.stop_daemon(daemon)?;
 
-    let (mut red, commits) = (0, place.git(&["rev-list", "--reverse", &format!("{start}..main")])?);
+    let (mut red, commits) = (
+        0,
+        place.git(&["rev-list", "--reverse", &format!("{start}..main")])?,
+    );
     for commit in commits.lines() {
         place.git(&["checkout", "-q", "--detach", commit])?;
-        red += usize::from(!place.command("sh").arg("./test.sh").output()?.status.success());
+        red += usize::from(
+            !place
+                .command("sh")
+                .arg("./test.sh")
+                .output()?
+                .status
+                .success(),
+        );
     }
     place.git(&["checkout", "-q", "main"])?;
-    let trailers = place.git(&["log", "--format=%(trailers:key=Regatta-Task,valueonly)", "main"])?;
+    let trailers = place.git(&[
+        "log",
+        "--format=%(trailers:key=Regatta-Task,valueonly)",
+        "main",
+    ])?;
     let mut wrong = 0;
     for nth in 1..=landings {
         let name = format!("T{nth}");
-        let file = std::fs::read_to_string(place.root.join("shop").join(format!("f{nth}"))).unwrap_or_default();
+        let file = std::fs::read_to_string(place.root.join("shop").join(format!("f{nth}")))
+            .unwrap_or_default();
         let landed = trailers.split_whitespace().filter(|it| *it == name).count();
         wrong += usize::from(file.trim() != name || landed != 1);
     }
@@ -231,16 +325,21 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
         wrong += usize::from(shared.lines().filter(|it| *it == format!("T{nth}")).count() != 1);
         lines += 1;
     }
-    let merges = place.git(&["rev-list", "--min-parents=2", "main"])?.lines().count();
+    let merges = place
+        .git(&["rev-list", "--min-parents=2", "main"])?
+        .lines()
+        .count();
     let flaky = std::fs::read_dir(&flakes)?.count();
     let wanted = (1..=landings).filter(|it| it % FLAKE_EVERY == 5).count();
     let pairs = (1..=landings).filter(|it| is_semantic(*it)).count();
     report.add_line(format!(
-        "  {landings} branches landed in {:.1} s: {lines} on one line, {pairs} in pairs, {wanted} flaky",
+        "  {landings} branches landed in {:.1} s: {lines} on one line, {pairs} in pairs, {wanted} \
+        flaky",
         took.as_secs_f64()
     ));
     report.add_line(format!(
-        "  {} left the queue for a textual conflict and {} for a semantic one, {} were deferred, {} batches were red, {} by a flake",
+        "  {} left the queue for a textual conflict and {} for a semantic one, {} were deferred, \
+        {} batches were red, {} by a flake",
         seen.textual, seen.semantic, seen.deferred, seen.failed_trials, seen.flaky
     ));
     report.set_value(
@@ -249,14 +348,41 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
                 "flakes": flaky, "flaky_batches": seen.flaky, "blamed_for_flakes": seen.blamed }),
     );
     // A run without conflicts would prove nothing, so they are required.
-    report.require(seen.textual > 0, format!("{} textual conflicts were resolved", seen.textual));
-    report.require(seen.semantic > 0, format!("{} semantic conflicts were resolved", seen.semantic));
-    report.require(flaky == wanted && wanted > 0, format!("{flaky} checks failed once for no reason, of {wanted}"));
-    report.require(seen.blamed == 0, format!("{} branches were sent back for such a check", seen.blamed));
-    report.set_value("landings", json!({ "landed": landings, "red": red, "wrong": wrong, "seconds": took.as_secs_f64() }));
-    report.require(red == 0, format!("{red} of {} tips are red when they are validated again", commits.lines().count()));
-    report.require(merges == 0, format!("{merges} merge commits: the trunk is a line"));
-    report.require(wrong == 0, format!("{wrong} changes are missing or appear twice"));
+    report.require(
+        seen.textual > 0,
+        format!("{} textual conflicts were resolved", seen.textual),
+    );
+    report.require(
+        seen.semantic > 0,
+        format!("{} semantic conflicts were resolved", seen.semantic),
+    );
+    report.require(
+        flaky == wanted && wanted > 0,
+        format!("{flaky} checks failed once for no reason, of {wanted}"),
+    );
+    report.require(
+        seen.blamed == 0,
+        format!("{} branches were sent back for such a check", seen.blamed),
+    );
+    report.set_value(
+        "landings",
+        json!({ "landed": landings, "red": red, "wrong": wrong, "seconds": took.as_secs_f64() }),
+    );
+    report.require(
+        red == 0,
+        format!(
+            "{red} of {} tips are red when they are validated again",
+            commits.lines().count()
+        ),
+    );
+    report.require(
+        merges == 0,
+        format!("{merges} merge commits: the trunk is a line"),
+    );
+    report.require(
+        wrong == 0,
+        format!("{wrong} changes are missing or appear twice"),
+    );
     Ok(())
 }
 
@@ -305,7 +431,11 @@ fn measure_handover(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     set_up(&place, script, "exit 0\n", "mode = \"serial\"\n")?;
     place.run_command(&["queue", "hold", "--because", "until all are there"])?;
     for from in [1, 11] {
-        place.start_plan(&plan_json(10, from, |nth| format!("\"f{nth}\""))?, 10, "bench-0")?;
+        place.start_plan(
+            &plan_json(10, from, |nth| format!("\"f{nth}\""))?,
+            10,
+            "bench-0",
+        )?;
     }
     place.wait_for_status(|status| status["landing"] == 20)?;
     let began = Instant::now();
@@ -316,21 +446,44 @@ fn measure_handover(args: &Args, report: &mut Report) -> anyhow::Result<()> {
     let landings: Vec<Value> = queue[0]["recent"].as_array().context("landings")?.clone();
     ensure!(landings.len() == 20, "{} landings", landings.len());
     let mut walls: Vec<u64> = Vec::new();
-    for event in place.events()?.iter().filter(|it| it["kind"] == "landing.landed") {
-        walls.push(event["time"].as_str().and_then(millisecond_of_day).context("when it landed")?);
+    for event in place
+        .events()?
+        .iter()
+        .filter(|it| it["kind"] == "landing.landed")
+    {
+        walls.push(
+            event["time"]
+                .as_str()
+                .and_then(millisecond_of_day)
+                .context("when it landed")?,
+        );
     }
     place.stop_daemon(daemon)?;
-    let gaps: Vec<f64> = walls.windows(2).map(|it| it[1].saturating_sub(it[0]) as f64).collect();
+    let gaps: Vec<f64> = walls
+        .windows(2)
+        .map(|it| it[1].saturating_sub(it[0]) as f64)
+        .collect();
     let middle = median(gaps);
-    report.add_line(format!("  two missions with ten branches each, one after the other: {:.1} s", took.as_secs_f64()));
+    report.add_line(format!(
+        "  two missions with ten branches each, one after the other: {:.1} s",
+        took.as_secs_f64()
+    ));
     report.set_value("hand_over_ms", middle);
-    report.check_target(middle < 1_000.0, format!("{middle:.0} ms from one landing to the next at the median (target 1000)"));
+    report.check_target(
+        middle < 1_000.0,
+        format!("{middle:.0} ms from one landing to the next at the median (target 1000)"),
+    );
     Ok(())
 }
 
 /// Returns the millisecond of the day of a date such as `2026-11-15T19:34:09.868Z`.
 fn millisecond_of_day(time: &str) -> Option<u64> {
-    let mut parts = time.split_once('T')?.1.trim_end_matches('Z').split([':', '.']).map(|it| it.parse::<u64>().ok());
+    let mut parts = time
+        .split_once('T')?
+        .1
+        .trim_end_matches('Z')
+        .split([':', '.'])
+        .map(|it| it.parse::<u64>().ok());
     let mut next = || parts.next().flatten();
     Some(((next()? * 60 + next()?) * 60 + next()?) * 1_000 + next()?)
 }
@@ -341,18 +494,30 @@ fn time_queue(args: &Args, settings: &str, validation: u64) -> anyhow::Result<Du
     let daemon = place.start_daemon()?;
     let script = "n=${REGATTA_TASK#T}\necho $n > f$n\n[ $((n % 20)) != 7 ] || echo > bad$n\n";
     let slow = format!(
-        "case $PWD in */staging/*) sleep {}; for it in bad*; do [ ! -e $it ] || exit 1; done;; esac\nexit 0\n",
+        "case $PWD in */staging/*) sleep {}; for it in bad*; do [ ! -e $it ] || exit 1; done;; \
+        esac\nexit 0\n",
         validation as f64 / 1e3
     );
-    set_up(&place, script, &slow, &format!("{settings}\nslots = 2\non_conflict = \"fail\"\n"))?;
+    set_up(
+        &place,
+        script,
+        &slow,
+        &format!("{settings}\nslots = 2\non_conflict = \"fail\"\n"),
+    )?;
     place.run_command(&["queue", "hold", "--because", "until all are there"])?;
-    place.start_plan(&plan_json(PACED_BRANCHES, 1, |nth| format!("\"f{nth}\", \"bad{nth}\""))?, 8, "bench-0")?;
+    place.start_plan(
+        &plan_json(PACED_BRANCHES, 1, |nth| format!("\"f{nth}\", \"bad{nth}\""))?,
+        8,
+        "bench-0",
+    )?;
     place.wait_for_status(|status| status["landing"] == PACED_BRANCHES)?;
     let began = Instant::now();
     place.run_command(&["queue", "release"])?;
     place.wait_for_status(|status| status["landing"] == 0)?;
     let took = began.elapsed();
-    let landed = place.run_command(&["status"])?["completed"].as_u64().unwrap_or(0);
+    let landed = place.run_command(&["status"])?["completed"]
+        .as_u64()
+        .unwrap_or(0);
     ensure!(landed == PACED_BRANCHES - BAD_BRANCHES, "{landed} landed");
     place.stop_daemon(daemon)?;
     Ok(took)

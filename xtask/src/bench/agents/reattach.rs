@@ -14,9 +14,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use regatta_agents::AgentsAdapter;
-use regatta_core::ids::AttemptId;
 use regatta_core::agent_protocol::AgentEvent;
-use regatta_engine::ports::agents::{Agents, SessionSink, ProcessState, JournalStream, SessionInput};
+use regatta_core::ids::AttemptId;
+use regatta_engine::ports::agents::{
+    Agents, JournalStream, ProcessState, SessionInput, SessionSink,
+};
 use serde_json::json;
 
 use super::fixture::BenchFixture;
@@ -26,15 +28,26 @@ use crate::bench::start::program_path;
 use crate::report::{Report, Times, format_ms};
 
 /// The program prints numbered lines, and writes to a file how far it has printed.
-const COUNTING_SCRIPT: &str = "i=0; while :; do i=$((i+1)); echo \"line $i\"; echo $i >> count; sleep 0.02; done";
+const COUNTING_SCRIPT: &str =
+    "i=0; while :; do i=$((i+1)); echo \"line $i\"; echo $i >> count; sleep 0.02; done";
 
 /// Returns how many lines of the journal are missing or wrong, and how many are right. Call it only
 /// after the program has ended, because until then a line may be in transit.
 fn compare_output(count: &Path, out: &[String]) -> anyhow::Result<(u64, u64)> {
     let noted = std::fs::read_to_string(count)?;
-    let said: u64 = noted.lines().last().context("the program printed nothing")?.parse()?;
-    let whole = (1..).zip(out).take_while(|(n, it)| **it == format!("line {n}")).count() as u64;
-    Ok((said.saturating_sub(whole) + (out.len() as u64 - whole), whole))
+    let said: u64 = noted
+        .lines()
+        .last()
+        .context("the program printed nothing")?
+        .parse()?;
+    let whole = (1..)
+        .zip(out)
+        .take_while(|(n, it)| **it == format!("line {n}"))
+        .count() as u64;
+    Ok((
+        said.saturating_sub(whole) + (out.len() as u64 - whole),
+        whole,
+    ))
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
@@ -42,22 +55,48 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let binary = program_path(args)?;
     let mut report = Report::new("reattach", args);
     if args.flag("restart") {
-        measure_daemon(args, &mut report, &binary, agents, (kills, DaemonReplacement::Restart))?;
+        measure_daemon(
+            args,
+            &mut report,
+            &binary,
+            agents,
+            (kills, DaemonReplacement::Restart),
+        )?;
         return report.finish();
     }
     measure_adapter(args, &mut report, &binary, agents, kills)?;
-    measure_daemon(args, &mut report, &binary, agents, (kills, DaemonReplacement::Kill))?;
+    measure_daemon(
+        args,
+        &mut report,
+        &binary,
+        agents,
+        (kills, DaemonReplacement::Kill),
+    )?;
     report.finish()
 }
 
-fn measure_adapter(args: &Args, report: &mut Report, binary: &Path, agents: u64, kills: usize) -> anyhow::Result<()> {
+fn measure_adapter(
+    args: &Args,
+    report: &mut Report,
+    binary: &Path,
+    agents: u64,
+    kills: usize,
+) -> anyhow::Result<()> {
     let scratch = args.scratch_dir()?;
-    let (data, token) = (scratch.path().join("data"), format!("reattach-{}", std::process::id()));
+    let (data, token) = (
+        scratch.path().join("data"),
+        format!("reattach-{}", std::process::id()),
+    );
     let adapter = AgentsAdapter::new(data.clone(), binary.to_owned());
     for nth in 1..=agents {
         let workspace = scratch.path().join(format!("w{nth}"));
         std::fs::create_dir(&workspace)?;
-        adapter.start(&shell_launch(AttemptId(nth), &workspace, &token, COUNTING_SCRIPT)?)?;
+        adapter.start(&shell_launch(
+            AttemptId(nth),
+            &workspace,
+            &token,
+            COUNTING_SCRIPT,
+        )?)?;
     }
     let mut times = Times::default();
     for _ in 0..kills {
@@ -69,22 +108,43 @@ fn measure_adapter(args: &Args, report: &mut Report, binary: &Path, agents: u64,
     }
     let (mut lost, mut missing, mut lines) = (0, 0_u64, 0_u64);
     for nth in 1..=agents {
-        lost += usize::from(!matches!(adapter.state(AttemptId(nth))?, ProcessState::Running(_)));
+        lost += usize::from(!matches!(
+            adapter.state(AttemptId(nth))?,
+            ProcessState::Running(_)
+        ));
         adapter.stop(AttemptId(nth), Duration::from_millis(200))?;
         let records = adapter.read_journal(AttemptId(nth), 1, usize::MAX)?;
-        ensure!((1..).zip(&records).all(|(n, it)| it.position == n), "the journal of A{nth} has a gap");
-        let out: Vec<String> = records.into_iter().filter(|it| it.stream == JournalStream::Out).map(|it| it.line).collect();
+        ensure!(
+            (1..).zip(&records).all(|(n, it)| it.position == n),
+            "the journal of A{nth} has a gap"
+        );
+        let out: Vec<String> = records
+            .into_iter()
+            .filter(|it| it.stream == JournalStream::Out)
+            .map(|it| it.line)
+            .collect();
         let found = compare_output(&scratch.path().join(format!("w{nth}/count")), &out)?;
         (missing, lines) = (missing + found.0, lines + found.1);
     }
     let left = processes_with(&token).len();
     report.add_line(format!(
-        "  attendant: {kills} kills with {agents} agents: {lost} agents lost, {missing} of {lines} lines lost or doubled, {left} processes left"
+        "  attendant: {kills} kills with {agents} agents: {lost} agents lost, {missing} of \
+        {lines} lines lost or doubled, {left} processes left"
     ));
-    report.add_line(format!("    all attached again after {} (median), {} (slowest)", format_ms(times.percentile(0.5)), format_ms(times.percentile(1.0))));
+    report.add_line(format!(
+        "    all attached again after {} (median), {} (slowest)",
+        format_ms(times.percentile(0.5)),
+        format_ms(times.percentile(1.0))
+    ));
     report.set_value("attendant", json!({ "lost": lost, "missing": missing, "lines": lines, "left": left, "slowest_ms": times.percentile(1.0).as_secs_f64() * 1e3 }));
-    report.require(lost == 0 && missing == 0 && left == 0, "no agent, no line lost; no process left (P1, P2, P3)");
-    report.check_target(times.percentile(1.0) < Duration::from_secs(1), "all attached within 1 s");
+    report.require(
+        lost == 0 && missing == 0 && left == 0,
+        "no agent, no line lost; no process left (P1, P2, P3)",
+    );
+    report.check_target(
+        times.percentile(1.0) < Duration::from_secs(1),
+        "all attached within 1 s",
+    );
     Ok(())
 }
 
@@ -131,11 +191,17 @@ impl SessionSink for ReadProgress {
 pub(crate) fn run_attendant(args: &Args) -> anyhow::Result<bool> {
     let data = PathBuf::from(args.text("dir").context("--dir names the data directory")?);
     let adapter = AgentsAdapter::new(data, program_path(args)?);
-    let (agents, all) = (args.number("agents", 20_u64)?, Arc::new(AtomicUsize::new(0)));
+    let (agents, all) = (
+        args.number("agents", 20_u64)?,
+        Arc::new(AtomicUsize::new(0)),
+    );
     for nth in 1..=agents {
         let (adapter, all) = (adapter.clone(), Arc::clone(&all));
         std::thread::spawn(move || {
-            let watch = ReadProgress { checks: AtomicUsize::new(0), finished: all };
+            let watch = ReadProgress {
+                checks: AtomicUsize::new(0),
+                finished: all,
+            };
             adapter.attend(AttemptId(nth), &watch)
         });
     }
@@ -169,11 +235,18 @@ fn measure_daemon(
 ) -> anyhow::Result<()> {
     let place = BenchFixture::new(args, binary)?;
     let mut up = place.start_daemon()?;
-    place.add_agents(agents, Some(&COUNTING_SCRIPT.replace(">> count", ">> \"$REGATTA_RESULT.count\"")))?;
+    place.add_agents(
+        agents,
+        Some(&COUNTING_SCRIPT.replace(">> count", ">> \"$REGATTA_RESULT.count\"")),
+    )?;
     place.run_plan(agents, None)?;
     let deadline = Instant::now() + Duration::from_secs(120);
     while place.running_shims()?.len() < agents as usize {
-        ensure!(Instant::now() < deadline, "only {} agents came up", place.running_shims()?.len());
+        ensure!(
+            Instant::now() < deadline,
+            "only {} agents came up",
+            place.running_shims()?.len()
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
     let (before, mut times) = (place.running_shims()?, Times::default());
@@ -201,13 +274,23 @@ fn measure_daemon(
     place.stop_daemon(up)?;
     let (mut missing, mut lines) = (0_u64, 0_u64);
     for attempt in place.all_attempts() {
-        let found = compare_output(&place.run_dir(attempt).join("outbox/result.json.count"), &place.output_lines(attempt)?)?;
+        let found = compare_output(
+            &place.run_dir(attempt).join("outbox/result.json.count"),
+            &place.output_lines(attempt)?,
+        )?;
         (missing, lines) = (missing + found.0, lines + found.1);
     }
-    let left: BTreeSet<u32> = processes_with(&place.root.to_string_lossy()).into_iter().collect();
+    let left: BTreeSet<u32> = processes_with(&place.root.to_string_lossy())
+        .into_iter()
+        .collect();
     report.add_line(format!(
-        "  daemon: {times_over} {} with {agents} agents: {lost} agents lost, {missing} of {lines} lines lost or doubled, {} processes left after down",
-        if ends == DaemonReplacement::Kill { "kills -9" } else { "up --restart" },
+        "  daemon: {times_over} {} with {agents} agents: {lost} agents lost, {missing} of {lines} \
+        lines lost or doubled, {} processes left after down",
+        if ends == DaemonReplacement::Kill {
+            "kills -9"
+        } else {
+            "up --restart"
+        },
         left.len()
     ));
     report.add_line(format!(
@@ -216,7 +299,13 @@ fn measure_daemon(
         format_ms(times.percentile(1.0))
     ));
     report.set_value("daemon", json!({ "lost": lost, "missing": missing, "lines": lines, "left": left.len(), "slowest_ms": times.percentile(1.0).as_secs_f64() * 1e3 }));
-    report.require(lost == 0 && missing == 0 && left.is_empty(), "no agent, no line lost; no process left (P1, P2, P3)");
-    report.check_target(times.percentile(1.0) < Duration::from_secs(1), "all attached within 1 s");
+    report.require(
+        lost == 0 && missing == 0 && left.is_empty(),
+        "no agent, no line lost; no process left (P1, P2, P3)",
+    );
+    report.check_target(
+        times.percentile(1.0) < Duration::from_secs(1),
+        "all attached within 1 s",
+    );
     Ok(())
 }

@@ -28,26 +28,52 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     place.run_command(&["init", "--yes", "--validate", "true"])?;
     let script = json!([{ "sleep": format!("{answer_ms}ms") }, { "say": "here" }]).to_string();
     let member = |name: &str, provider: &str| {
-        format!("name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"scripted\"\nscript = '{script}'\n")
+        format!(
+            "name = \"{name}\"\nprovider = \"{provider}\"\nbackend = \"scripted\"\nscript = \
+            '{script}'\n"
+        )
     };
     // Half of the members are on the primary lane. The others have lanes of their own, which start
     // when the lead has answered.
-    let others = |nth: usize| member(&format!("m{nth}"), if nth.is_multiple_of(2) { "opencode" } else { "codex" });
-    let whole: String = (1..agents).map(|nth| format!("[[member]]\n{}", others(nth))).collect();
+    let others = |nth: usize| {
+        member(
+            &format!("m{nth}"),
+            if nth.is_multiple_of(2) {
+                "opencode"
+            } else {
+                "codex"
+            },
+        )
+    };
+    let whole: String = (1..agents)
+        .map(|nth| format!("[[member]]\n{}", others(nth)))
+        .collect();
     let make = |name: &str, text: String| -> anyhow::Result<()> {
         let file = place.root.join(format!("{name}.toml"));
         std::fs::write(&file, text)?;
-        place.run_command(&["team", "create", name, "--file", &file.to_string_lossy()]).map(drop)
+        place
+            .run_command(&["team", "create", name, "--file", &file.to_string_lossy()])
+            .map(drop)
     };
-    make("together", format!("[lead]\n{}{whole}", member("lead", "codex")))?;
+    make(
+        "together",
+        format!("[lead]\n{}{whole}", member("lead", "codex")),
+    )?;
     for nth in 0..agents {
-        make(&format!("alone-{nth}"), format!("[lead]\n{}", member("lead", "codex")))?;
+        make(
+            &format!("alone-{nth}"),
+            format!("[lead]\n{}", member("lead", "codex")),
+        )?;
     }
     let launch = |name: &str, expected: usize| -> anyhow::Result<Duration> {
         let began = Instant::now();
         let view = place.run_command(&["team", "launch", name, "--wait", "5m"])?;
         let took = began.elapsed();
-        ensure!(view["summary"]["alive"] == expected, "{name}: {}", view["summary"]);
+        ensure!(
+            view["summary"]["alive"] == expected,
+            "{name}: {}",
+            view["summary"]
+        );
         Ok(took)
     };
     let (mut together, mut alone) = (vec![], vec![]);
@@ -69,7 +95,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (together, alone) = (together[rounds / 2], alone[rounds / 2]);
     let ratio = alone.as_secs_f64() / together.as_secs_f64();
     report.add_line(format!(
-        "  {agents} members that answer after {answer_ms} ms: {} together, {} one by one (medians of {rounds}): {ratio:.1} to 1",
+        "  {agents} members that answer after {answer_ms} ms: {} together, {} one by one (medians \
+        of {rounds}): {ratio:.1} to 1",
         format_ms(together),
         format_ms(alone)
     ));
@@ -77,6 +104,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         "team",
         json!({ "agents": agents, "together_ms": together.as_secs_f64() * 1e3, "alone_ms": alone.as_secs_f64() * 1e3, "ratio": ratio }),
     );
-    report.check_target(ratio >= MIN_SPEEDUP, "all members are alive at least four times sooner than one by one");
+    report.check_target(
+        ratio >= MIN_SPEEDUP,
+        "all members are alive at least four times sooner than one by one",
+    );
     report.finish()
 }

@@ -12,14 +12,14 @@ use regatta_core::bus::{PostContext, PostMessage};
 use regatta_core::command::{Actor, Command, Request, decide_owned};
 use regatta_core::ids::{AgentName, ChannelName, Label, MessageId, Now};
 use regatta_core::search::SearchQuery;
-use regatta_engine::ports::store::{StoreBatch, StoreHistory, MessageFilter, Store};
+use regatta_engine::ports::store::{MessageFilter, Store, StoreBatch, StoreHistory};
 use regatta_store::SqliteStore;
 use serde_json::{Value, json};
 
 use super::{BenchServer, TOKEN, connection::HttpConnection};
 use crate::args::Args;
-use crate::rng::Rng;
 use crate::report::{Report, Times, format_ms, format_thousands};
+use crate::rng::Rng;
 
 /// The number of messages per transaction while the store is filled.
 const MESSAGES_PER_BATCH: usize = 2_000;
@@ -63,20 +63,55 @@ fn fill_store(store: &mut SqliteStore, messages: usize) -> anyhow::Result<()> {
     let (mut board, mut dice) = (Board::default(), Rng::new(7));
     let mut done = 0;
     while done < messages {
-        let mut batch = StoreBatch { base_revision: board.revision, ..StoreBatch::default() };
+        let mut batch = StoreBatch {
+            base_revision: board.revision,
+            ..StoreBatch::default()
+        };
         for _ in 0..MESSAGES_PER_BATCH.min(messages - done) {
-            let text: Vec<String> = (0..12).map(|_| nth_word(skewed_index(&mut dice, VOCABULARY_SIZE))).collect();
-            let channel = ChannelName::new(&format!("channel-{}", skewed_index(&mut dice, CHANNEL_COUNT)))?;
-            let labels = if dice.chance(10) { vec![Label::new("coord:merge")?] } else { vec![] };
+            let text: Vec<String> = (0..12)
+                .map(|_| nth_word(skewed_index(&mut dice, VOCABULARY_SIZE)))
+                .collect();
+            let channel = ChannelName::new(&format!(
+                "channel-{}",
+                skewed_index(&mut dice, CHANNEL_COUNT)
+            ))?;
+            let labels = if dice.chance(10) {
+                vec![Label::new("coord:merge")?]
+            } else {
+                vec![]
+            };
             let number = done as u64;
-            let reply_to = (number > 100 && dice.chance(20)).then(|| MessageId(number - dice.below(90) as u64));
-            let post = PostMessage { channel, text: text.join(" "), labels, reply_to };
-            let by = Actor::Agent(AgentName::new(&format!("agent-{}", dice.below(SENDER_COUNT)))?);
-            let command = Command::PostWith { post, extra: PostContext::default() };
+            let reply_to = (number > 100 && dice.chance(20))
+                .then(|| MessageId(number - dice.below(90) as u64));
+            let post = PostMessage {
+                channel,
+                text: text.join(" "),
+                labels,
+                reply_to,
+            };
+            let by = Actor::Agent(AgentName::new(&format!(
+                "agent-{}",
+                dice.below(SENDER_COUNT)
+            ))?);
+            let command = Command::PostWith {
+                post,
+                extra: PostContext::default(),
+            };
             // One message per second.
-            let now = Now { fleet_ms: number * 1_000, unix_ms: 1_700_000_000_000 + number * 1_000 };
-            let commit = decide_owned(&board, Request { by, key: None, command }, now)
-                .map_err(|it| anyhow::anyhow!(it.message()))?;
+            let now = Now {
+                fleet_ms: number * 1_000,
+                unix_ms: 1_700_000_000_000 + number * 1_000,
+            };
+            let commit = decide_owned(
+                &board,
+                Request {
+                    by,
+                    key: None,
+                    command,
+                },
+                now,
+            )
+            .map_err(|it| anyhow::anyhow!(it.message()))?;
             board = commit.board;
             batch.events.extend(commit.events);
             batch.rows.extend(commit.rows);
@@ -88,7 +123,12 @@ fn fill_store(store: &mut SqliteStore, messages: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure_search(report: &mut Report, args: &Args, messages: usize, samples: usize) -> anyhow::Result<()> {
+fn measure_search(
+    report: &mut Report,
+    args: &Args,
+    messages: usize,
+    samples: usize,
+) -> anyhow::Result<()> {
     let scratch = args.scratch_dir()?;
     let path = scratch.path().join("regatta.db");
     let mut store = SqliteStore::open(&path)?;
@@ -116,14 +156,22 @@ fn measure_search(report: &mut Report, args: &Args, messages: usize, samples: us
             }
         }
         let (p50, p99) = (times.percentile(0.5), times.percentile(0.99));
-        report.add_line(format!("  {name:<44} p50 {:>10}  p99 {:>10}  {found} found", format_ms(p50), format_ms(p99)));
+        report.add_line(format!(
+            "  {name:<44} p50 {:>10}  p99 {:>10}  {found} found",
+            format_ms(p50),
+            format_ms(p99)
+        ));
         report.set_value(&format!("{name} p50 ms"), p50.as_secs_f64() * 1e3);
     }
     let p50 = all.percentile(0.5);
     report.set_value("search p50 ms", p50.as_secs_f64() * 1e3);
     report.check_target(
         p50 < Duration::from_millis(50),
-        format!("search over {} messages, median under 50 ms: {}", format_thousands(messages as u64), format_ms(p50)),
+        format!(
+            "search over {} messages, median under 50 ms: {}",
+            format_thousands(messages as u64),
+            format_ms(p50)
+        ),
     );
     check_index_against_scan(report, &history, messages.min(20_000))
 }
@@ -132,27 +180,61 @@ type MakeFilter = Box<dyn Fn(&mut Rng) -> MessageFilter>;
 
 /// Returns the searches that people and agents do.
 fn query_kinds(messages: usize) -> Vec<(&'static str, MakeFilter)> {
-    let text = |text: String| MessageFilter { text: SearchQuery::new(&text), limit: 50, ..MessageFilter::default() };
-    let channel = |dice: &mut Rng| ChannelName::new(&format!("channel-{}", dice.below(CHANNEL_COUNT))).ok();
+    let text = |text: String| MessageFilter {
+        text: SearchQuery::new(&text),
+        limit: 50,
+        ..MessageFilter::default()
+    };
+    let channel =
+        |dice: &mut Rng| ChannelName::new(&format!("channel-{}", dice.below(CHANNEL_COUNT))).ok();
     let date = move |dice: &mut Rng| 1_700_000_000_000 + dice.below(messages) as u64 * 1_000;
     let make = |it: Box<dyn Fn(&mut Rng) -> MessageFilter>| it;
     vec![
-        ("search: a frequent word", make(Box::new(move |dice| text(nth_word(dice.below(20)))))),
-        ("search: any word", make(Box::new(move |dice| text(nth_word(skewed_index(dice, VOCABULARY_SIZE)))))),
-        ("search: a rare word", make(Box::new(move |dice| text(nth_word(VOCABULARY_SIZE / 2 + dice.below(VOCABULARY_SIZE / 2)))))),
+        (
+            "search: a frequent word",
+            make(Box::new(move |dice| text(nth_word(dice.below(20))))),
+        ),
+        (
+            "search: any word",
+            make(Box::new(move |dice| {
+                text(nth_word(skewed_index(dice, VOCABULARY_SIZE)))
+            })),
+        ),
+        (
+            "search: a rare word",
+            make(Box::new(move |dice| {
+                text(nth_word(
+                    VOCABULARY_SIZE / 2 + dice.below(VOCABULARY_SIZE / 2),
+                ))
+            })),
+        ),
         (
             "search: three words",
             make(Box::new(move |dice| {
-                text(format!("{} {} {}", nth_word(dice.below(50)), nth_word(dice.below(500)), nth_word(skewed_index(dice, VOCABULARY_SIZE))))
+                text(format!(
+                    "{} {} {}",
+                    nth_word(dice.below(50)),
+                    nth_word(dice.below(500)),
+                    nth_word(skewed_index(dice, VOCABULARY_SIZE))
+                ))
             })),
         ),
         (
             "search: two words in a row",
-            make(Box::new(move |dice| text(format!("\"{} {}\"", nth_word(dice.below(30)), nth_word(dice.below(30)))))),
+            make(Box::new(move |dice| {
+                text(format!(
+                    "\"{} {}\"",
+                    nth_word(dice.below(30)),
+                    nth_word(dice.below(30))
+                ))
+            })),
         ),
         (
             "search: a word in a channel",
-            make(Box::new(move |dice| MessageFilter { channel: channel(dice), ..text(nth_word(skewed_index(dice, VOCABULARY_SIZE))) })),
+            make(Box::new(move |dice| MessageFilter {
+                channel: channel(dice),
+                ..text(nth_word(skewed_index(dice, VOCABULARY_SIZE)))
+            })),
         ),
         (
             "search: a word of a sender since a date",
@@ -164,7 +246,11 @@ fn query_kinds(messages: usize) -> Vec<(&'static str, MakeFilter)> {
         ),
         (
             "history: the newest of a channel",
-            make(Box::new(move |dice| MessageFilter { channel: channel(dice), limit: 50, ..MessageFilter::default() })),
+            make(Box::new(move |dice| MessageFilter {
+                channel: channel(dice),
+                limit: 50,
+                ..MessageFilter::default()
+            })),
         ),
         (
             "history: a channel until a date, by label",
@@ -188,22 +274,54 @@ fn query_kinds(messages: usize) -> Vec<(&'static str, MakeFilter)> {
 }
 
 /// Checks that the index finds the same messages as a scan of all texts.
-fn check_index_against_scan(report: &mut Report, history: &Arc<dyn StoreHistory>, newest: usize) -> anyhow::Result<()> {
-    let all = history.messages(&MessageFilter { limit: newest, ..MessageFilter::default() })?;
-    let Some(first) = all.first().map(|it| it.id.0) else { return Ok(()) };
+fn check_index_against_scan(
+    report: &mut Report,
+    history: &Arc<dyn StoreHistory>,
+    newest: usize,
+) -> anyhow::Result<()> {
+    let all = history.messages(&MessageFilter {
+        limit: newest,
+        ..MessageFilter::default()
+    })?;
+    let Some(first) = all.first().map(|it| it.id.0) else {
+        return Ok(());
+    };
     let mut wrong = 0;
     for nth in [0, 1, 5, 50, 500, 5_000] {
-        let Some(query) = SearchQuery::new(&format!("{} {}", nth_word(nth), nth_word(nth / 2))) else { continue };
-        let by_hand: Vec<u64> = all.iter().filter(|it| query.matches(&it.text)).map(|it| it.id.0).collect();
+        let Some(query) = SearchQuery::new(&format!("{} {}", nth_word(nth), nth_word(nth / 2)))
+        else {
+            continue;
+        };
+        let by_hand: Vec<u64> = all
+            .iter()
+            .filter(|it| query.matches(&it.text))
+            .map(|it| it.id.0)
+            .collect();
         let (text, after) = (Some(query), Some(MessageId(first - 1)));
-        let found = history.messages(&MessageFilter { text, after, limit: usize::MAX, ..MessageFilter::default() })?;
+        let found = history.messages(&MessageFilter {
+            text,
+            after,
+            limit: usize::MAX,
+            ..MessageFilter::default()
+        })?;
         wrong += usize::from(found.iter().map(|it| it.id.0).collect::<Vec<_>>() != by_hand);
     }
-    report.require(wrong == 0, format!("searches find the same as a scan of the last {} messages", format_thousands(newest as u64)));
+    report.require(
+        wrong == 0,
+        format!(
+            "searches find the same as a scan of the last {} messages",
+            format_thousands(newest as u64)
+        ),
+    );
     Ok(())
 }
 
-fn measure_posting(report: &mut Report, args: &Args, agents: usize, each: usize) -> anyhow::Result<()> {
+fn measure_posting(
+    report: &mut Report,
+    args: &Args,
+    agents: usize,
+    each: usize,
+) -> anyhow::Result<()> {
     let scratch = args.scratch_dir()?;
     let server = BenchServer::start(scratch.path())?;
     let address = server.address;
@@ -227,28 +345,56 @@ fn measure_posting(report: &mut Report, args: &Args, agents: usize, each: usize)
         let mut line = server.connect()?;
         let patience = Instant::now() + Duration::from_secs(600);
         while heard.len() < expected {
-            ensure!(Instant::now() < patience, "only {} of {expected} came", heard.len());
-            let got = line.call_verb("msg.read", &json!({ "agent": "listener", "channel": "lake" }))?;
+            ensure!(
+                Instant::now() < patience,
+                "only {} of {expected} came",
+                heard.len()
+            );
+            let got = line.call_verb(
+                "msg.read",
+                &json!({ "agent": "listener", "channel": "lake" }),
+            )?;
             heard.extend(got.as_array().cloned().unwrap_or_default());
         }
-        talking.into_iter().try_for_each(|it| it.join().map_err(|_| anyhow::anyhow!("a caller panicked"))?)
+        talking.into_iter().try_for_each(|it| {
+            it.join()
+                .map_err(|_| anyhow::anyhow!("a caller panicked"))?
+        })
     })?;
     let took = began.elapsed();
     let mut by_sender: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for it in &heard {
-        let (who, nth) = (it["sender"].as_str().unwrap_or_default(), it["text"].as_str().unwrap_or_default());
-        by_sender.entry(who.to_owned()).or_default().push(nth.parse()?);
+        let (who, nth) = (
+            it["sender"].as_str().unwrap_or_default(),
+            it["text"].as_str().unwrap_or_default(),
+        );
+        by_sender
+            .entry(who.to_owned())
+            .or_default()
+            .push(nth.parse()?);
     }
     report.add_line(format!(
         "{agents} agents posted {each} messages each in {:.2} s: {} a second",
         took.as_secs_f64(),
         format_thousands((expected as f64 / took.as_secs_f64()) as u64)
     ));
-    let in_order = by_sender.values().all(|it| it.iter().copied().eq(0..each as u64));
-    report.require(heard.len() == expected && by_sender.len() == agents, "no message is lost or duplicated");
+    let in_order = by_sender
+        .values()
+        .all(|it| it.iter().copied().eq(0..each as u64));
+    report.require(
+        heard.len() == expected && by_sender.len() == agents,
+        "no message is lost or duplicated",
+    );
     report.require(in_order, "messages of each sender are in order");
-    let inbox = server.connect()?.call_verb("msg.inbox", &json!({ "agent": "listener" }))?;
-    let left: u64 = inbox.as_array().into_iter().flatten().filter_map(|it| it["unread"].as_u64()).sum();
+    let inbox = server
+        .connect()?
+        .call_verb("msg.inbox", &json!({ "agent": "listener" }))?;
+    let left: u64 = inbox
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["unread"].as_u64())
+        .sum();
     report.require(left == 0, "the reader's cursor is at the end");
     Ok(())
 }
@@ -257,19 +403,24 @@ fn measure_wake_up(report: &mut Report, args: &Args, samples: usize) -> anyhow::
     let mut times = wake_times(args.scratch_dir()?.path(), samples)?;
     let (p50, p99) = (times.percentile(0.5), times.percentile(0.99));
     report.add_line(format!(
-        "msg.wait, from the call of msg.send to the waiter's answer, {samples} times: p50 {}, p99 {}",
+        "msg.wait, from the call of msg.send to the waiter's answer, {samples} times: p50 {}, p99 \
+        {}",
         format_ms(p50),
         format_ms(p99)
     ));
     report.set_value("wake p50 ms", p50.as_secs_f64() * 1e3);
-    report.check_target(p50 < Duration::from_millis(20), format!("median under 20 ms: {}", format_ms(p50)));
+    report.check_target(
+        p50 < Duration::from_millis(20),
+        format!("median under 20 ms: {}", format_ms(p50)),
+    );
     Ok(())
 }
 
 /// One agent waits and another one posts; both times come from the same clock.
 fn wake_times(dir: &Path, samples: usize) -> anyhow::Result<Times> {
     let server = BenchServer::start(dir)?;
-    let (mut sender, mut waiter, mut times) = (server.connect()?, server.connect()?, Times::default());
+    let (mut sender, mut waiter, mut times) =
+        (server.connect()?, server.connect()?, Times::default());
     let mut last = json!("B0");
     for nth in 0..samples {
         let wait = json!({ "channel": "lake", "label": "go", "after": last, "timeout_ms": 60_000 });
@@ -278,7 +429,10 @@ fn wake_times(dir: &Path, samples: usize) -> anyhow::Result<Times> {
         // sample is wrong.
         std::thread::sleep(Duration::from_millis(3));
         let asked = Instant::now();
-        sender.call_verb("msg.send", &json!({ "channel": "lake", "text": format!("{nth}"), "labels": ["go"] }))?;
+        sender.call_verb(
+            "msg.send",
+            &json!({ "channel": "lake", "text": format!("{nth}"), "labels": ["go"] }),
+        )?;
         let (status, body) = waiter.read_answer()?;
         times.add(asked.elapsed());
         ensure!(status == 200, "{status}");

@@ -17,14 +17,23 @@ impl HttpConnection {
         let stream = TcpStream::connect(address).context("could not connect to the server")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
-        let head = format!("host: {address}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n");
-        Ok(HttpConnection { reader: BufReader::new(stream), head })
+        let head = format!(
+            "host: {address}\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n"
+        );
+        Ok(HttpConnection {
+            reader: BufReader::new(stream),
+            head,
+        })
     }
 
     /// Sends a request without waiting for its answer.
     pub(crate) fn send(&mut self, path: &str, more: &str, body: &[u8]) -> anyhow::Result<()> {
-        let mut message =
-            format!("POST {path} HTTP/1.1\r\n{}{more}content-length: {}\r\n\r\n", self.head, body.len()).into_bytes();
+        let mut message = format!(
+            "POST {path} HTTP/1.1\r\n{}{more}content-length: {}\r\n\r\n",
+            self.head,
+            body.len()
+        )
+        .into_bytes();
         message.extend_from_slice(body);
         Ok(self.reader.get_mut().write_all(&message)?)
     }
@@ -40,7 +49,10 @@ impl HttpConnection {
             }
             let line = text.trim_end().to_ascii_lowercase();
             if let Some(rest) = line.strip_prefix("http/1.1 ") {
-                status = rest.get(..3).and_then(|it| it.parse().ok()).context("no status")?;
+                status = rest
+                    .get(..3)
+                    .and_then(|it| it.parse().ok())
+                    .context("no status")?;
             } else if let Some(rest) = line.strip_prefix("content-length: ") {
                 length = rest.parse()?;
             } else if line.is_empty() {
@@ -57,7 +69,10 @@ impl HttpConnection {
         self.send(path, "", body)?;
         let (status, body) = self.read_answer()?;
         if status != 200 {
-            bail!("{path} was answered with {status}: {}", String::from_utf8_lossy(&body));
+            bail!(
+                "{path} was answered with {status}: {}",
+                String::from_utf8_lossy(&body)
+            );
         }
         Ok(serde_json::from_slice(&body)?)
     }

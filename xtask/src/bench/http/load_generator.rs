@@ -38,23 +38,45 @@ struct LoadCaller {
 
 impl LoadCaller {
     async fn open(at: SocketAddr) -> anyhow::Result<LoadCaller> {
-        let stream = TcpStream::connect(at).await.context("could not connect to the server")?;
+        let stream = TcpStream::connect(at)
+            .await
+            .context("could not connect to the server")?;
         stream.set_nodelay(true)?;
-        let head = format!("host: {at}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n");
-        Ok(LoadCaller { stream, head, text: Vec::new(), answer: Vec::with_capacity(8 * 1024) })
+        let head = format!(
+            "host: {at}\r\nauthorization: Bearer {TOKEN}\r\ncontent-type: application/json\r\n"
+        );
+        Ok(LoadCaller {
+            stream,
+            head,
+            text: Vec::new(),
+            answer: Vec::with_capacity(8 * 1024),
+        })
     }
 
     /// Sends a request and returns the body of its answer.
     async fn send(&mut self, path: &str, body: &str) -> anyhow::Result<&str> {
         use std::io::Write as _;
         self.text.clear();
-        write!(self.text, "POST {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}", self.head, body.len())?;
+        write!(
+            self.text,
+            "POST {path} HTTP/1.1\r\n{}content-length: {}\r\n\r\n{body}",
+            self.head,
+            body.len()
+        )?;
         self.stream.write_all(&self.text).await?;
         self.answer.clear();
         loop {
-            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the server closed the connection");
-            let Some((head, start)) = head_of(&self.answer) else { continue };
-            let length = head.split("content-length: ").nth(1).and_then(|it| it.split("\r\n").next());
+            ensure!(
+                self.stream.read_buf(&mut self.answer).await? > 0,
+                "the server closed the connection"
+            );
+            let Some((head, start)) = head_of(&self.answer) else {
+                continue;
+            };
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .and_then(|it| it.split("\r\n").next());
             let length: usize = length.context("an answer without a length")?.parse()?;
             if self.answer.len() < start + length {
                 continue;
@@ -76,7 +98,10 @@ fn head_of(answer: &[u8]) -> Option<(&str, usize)> {
 
 /// Returns the text of the first field with this name in an answer.
 fn value_after<'a>(answer: &'a str, name: &str) -> anyhow::Result<&'a str> {
-    let rest = answer.split_once(&format!("\"{name}\":")).context("the answer has no task")?.1;
+    let rest = answer
+        .split_once(&format!("\"{name}\":"))
+        .context("the answer has no task")?
+        .1;
     Ok(&rest[..rest.find([',', '}']).unwrap_or(rest.len())])
 }
 
@@ -94,9 +119,15 @@ impl LoadTarget {
         match self {
             LoadTarget::Regatta(_) => {
                 let granted = caller.send("/api/v1/task.poll", &input).await?;
-                let (attempt, token) = (value_after(granted, "attempt")?, value_after(granted, "token")?);
-                let task = value_after(granted.split_once("\"task\":").context("no task")?.1, "id")?;
-                Ok(format!("{{\"task\":{task},\"attempt\":{attempt},\"token\":{token},\"output\":\"done\"}}"))
+                let (attempt, token) = (
+                    value_after(granted, "attempt")?,
+                    value_after(granted, "token")?,
+                );
+                let task =
+                    value_after(granted.split_once("\"task\":").context("no task")?.1, "id")?;
+                Ok(format!(
+                    "{{\"task\":{task},\"attempt\":{attempt},\"token\":{token},\"output\":\"done\"}}"
+                ))
             }
             LoadTarget::Baseline(_) => {
                 let granted = caller.send("/poll", &input).await?;
@@ -121,8 +152,16 @@ impl LoadTarget {
             let mut caller = LoadCaller::open(self.address()).await?;
             for nth in (nth..count).step_by(CONNECTION_COUNT) {
                 match self {
-                    LoadTarget::Regatta(_) => caller.send("/api/v1/task.add", &super::report_task(nth).to_string()).await?,
-                    LoadTarget::Baseline(_) => caller.send("/add", &format!("{{\"subject\":\"Task {nth}\"}}")).await?,
+                    LoadTarget::Regatta(_) => {
+                        caller
+                            .send("/api/v1/task.add", &super::report_task(nth).to_string())
+                            .await?
+                    }
+                    LoadTarget::Baseline(_) => {
+                        caller
+                            .send("/add", &format!("{{\"subject\":\"Task {nth}\"}}"))
+                            .await?
+                    }
                 };
             }
             Ok(())
@@ -135,11 +174,16 @@ impl LoadTarget {
     pub(super) fn run(self, load: LoadPlan) -> anyhow::Result<(Times, Duration)> {
         let began = Instant::now();
         let (times, spent) = run_callers(load.callers, |nth| async move {
-            let (mut caller, agent) = (LoadCaller::open(self.address()).await?, format!("agent-{nth}"));
+            let (mut caller, agent) = (
+                LoadCaller::open(self.address()).await?,
+                format!("agent-{nth}"),
+            );
             let mut times = Times::default();
             for step in 0..load.tasks_per_caller {
                 let at = |it: Duration| {
-                    began + it * u32::try_from(step).unwrap_or(u32::MAX) + it * nth as u32 / load.callers as u32
+                    began
+                        + it * u32::try_from(step).unwrap_or(u32::MAX)
+                        + it * nth as u32 / load.callers as u32
                 };
                 let due = load.interval.map(at);
                 if let Some(due) = due {
@@ -168,7 +212,9 @@ where
     W: Fn(usize) -> F + Send,
 {
     let drive = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
         let local = tokio::task::LocalSet::new();
         let callers: Vec<_> = (0..count).map(|nth| local.spawn_local(work(nth))).collect();
         runtime.block_on(local.run_until(async {
@@ -177,12 +223,19 @@ where
                 all.push(it.await??);
             }
             let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-            Ok((all, Duration::new(u64::try_from(spent.tv_sec)?, u32::try_from(spent.tv_nsec)?)))
+            Ok((
+                all,
+                Duration::new(u64::try_from(spent.tv_sec)?, u32::try_from(spent.tv_nsec)?),
+            ))
         }))
     };
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("callers".into()).spawn_scoped(scope, drive)?;
-        thread.join().map_err(|_| anyhow::anyhow!("the callers panicked"))?
+        let thread = std::thread::Builder::new()
+            .name("callers".into())
+            .spawn_scoped(scope, drive)?;
+        thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the callers panicked"))?
     })
 }
 
@@ -196,7 +249,10 @@ mod tests {
         assert_eq!(value_after(answer, "attempt").unwrap(), "\"A1\"");
         assert_eq!(value_after(answer, "token").unwrap(), "42");
         assert!(value_after(answer, "nothing").is_err());
-        assert_eq!(head_of(b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"), Some(("HTTP/1.1 200 OK\r\na: b", 25)));
+        assert_eq!(
+            head_of(b"HTTP/1.1 200 OK\r\na: b\r\n\r\nbody"),
+            Some(("HTTP/1.1 200 OK\r\na: b", 25))
+        );
         assert_eq!(head_of(b"HTTP/1.1 200 OK\r\n"), None);
     }
 }

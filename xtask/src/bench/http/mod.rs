@@ -7,9 +7,9 @@ pub(crate) mod readers; // the cost of a thousand readers of events
 pub(crate) mod runners; // many runners and tasks
 pub(crate) mod wake_latency; // the delay from a new task to a waiting runner
 
+mod baseline_server;
 pub(crate) mod connection; // a connection that stays open
-mod load_generator; // many callers on one thread
-mod baseline_server; // the baseline: a server of the usual kind
+mod load_generator; // many callers on one thread // the baseline: a server of the usual kind
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use regatta_server::{ServerConfig, serve};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::bench_engine::{self, StoreCounts, StoreKind, REPO_PATH};
+use crate::bench_engine::{self, REPO_PATH, StoreCounts, StoreKind};
 use connection::HttpConnection;
 
 /// The daemon's own token, which has no rate limit.
@@ -42,8 +42,11 @@ impl BenchServer {
     fn start(dir: &Path) -> anyhow::Result<BenchServer> {
         let (engine, counts) = bench_engine::start_engine(StoreKind::Sqlite, dir)?;
         // The same number of threads as in the daemon.
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(2).thread_name("doors").enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("doors")
+            .enable_all()
+            .build()?;
         let tcp = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
         let address = tcp.local_addr()?;
         let (end, ended) = oneshot::channel::<()>();
@@ -70,9 +73,18 @@ impl BenchServer {
                 eprintln!("the server ended: {error}");
             }
         });
-        let server = BenchServer { engine, counts, address, shutdown: Some(end), runtime: Some(runtime) };
+        let server = BenchServer {
+            engine,
+            counts,
+            address,
+            shutdown: Some(end),
+            runtime: Some(runtime),
+        };
         let mut line = server.connect()?;
-        line.call_verb("project.add", &json!({ "path": REPO_PATH, "name": "lake", "trunk": "main" }))?;
+        line.call_verb(
+            "project.add",
+            &json!({ "path": REPO_PATH, "name": "lake", "trunk": "main" }),
+        )?;
         line.call_verb("limits.set", &json!({ "max_attempts": 10_000 }))?;
         Ok(server)
     }
@@ -111,7 +123,10 @@ fn add_tasks(address: SocketAddr, count: usize) -> anyhow::Result<()> {
                 })
             })
             .collect();
-        adding.into_iter().try_for_each(|it| it.join().map_err(|_| anyhow::anyhow!("a caller panicked"))?)
+        adding.into_iter().try_for_each(|it| {
+            it.join()
+                .map_err(|_| anyhow::anyhow!("a caller panicked"))?
+        })
     })
 }
 
@@ -138,7 +153,10 @@ fn thread_named(name: &str) -> anyhow::Result<PathBuf> {
 /// Returns the processor time of a thread in nanoseconds.
 fn cpu_ns(thread: &Path) -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string(thread.join("schedstat"))?;
-    stat.split(' ').next().and_then(|it| it.parse().ok()).context("schedstat says nothing")
+    stat.split(' ')
+        .next()
+        .and_then(|it| it.parse().ok())
+        .context("schedstat says nothing")
 }
 
 impl Drop for BenchServer {
@@ -155,7 +173,10 @@ impl Drop for BenchServer {
 fn wait_until_judged(server: &BenchServer) -> anyhow::Result<()> {
     let patience = std::time::Instant::now() + std::time::Duration::from_secs(120);
     while !server.engine.board().attempts.is_empty() {
-        ensure!(std::time::Instant::now() < patience, "attempts are still open");
+        ensure!(
+            std::time::Instant::now() < patience,
+            "attempts are still open"
+        );
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     Ok(())

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
+use super::baseline_server::{BaselineServer, LOCK_TIMEOUT, POOL_SIZE};
 use super::load_generator::{LoadPlan, LoadTarget};
-use super::baseline_server::{LOCK_TIMEOUT, POOL_SIZE, BaselineServer};
 use super::{BenchServer, wait_until_judged};
 use crate::args::Args;
 use crate::report::{Report, Times, format_ms, format_thousands};
@@ -33,10 +33,18 @@ impl CpuByThread {
         let mut spent = CpuByThread::default();
         for task in std::fs::read_dir("/proc/self/task")? {
             let task = task?.path();
-            let (comm, stat) =
-                (std::fs::read_to_string(task.join("comm")), std::fs::read_to_string(task.join("schedstat")));
-            let (Ok(comm), Ok(stat)) = (comm, stat) else { continue }; // the thread has just ended
-            let took: u64 = stat.split(' ').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+            let (comm, stat) = (
+                std::fs::read_to_string(task.join("comm")),
+                std::fs::read_to_string(task.join("schedstat")),
+            );
+            let (Ok(comm), Ok(stat)) = (comm, stat) else {
+                continue;
+            }; // the thread has just ended
+            let took: u64 = stat
+                .split(' ')
+                .next()
+                .and_then(|it| it.parse().ok())
+                .unwrap_or(0);
             *spent.0.entry(comm.trim().to_owned()).or_default() += took;
         }
         spent.0.insert("all".into(), process_cpu_ns()?);
@@ -45,7 +53,10 @@ impl CpuByThread {
 
     fn since(&self, before: &CpuByThread) -> CpuByThread {
         let more = |(name, took): (&String, &u64)| {
-            (name.clone(), took.saturating_sub(before.0.get(name).copied().unwrap_or(0)))
+            (
+                name.clone(),
+                took.saturating_sub(before.0.get(name).copied().unwrap_or(0)),
+            )
         };
         CpuByThread(self.0.iter().map(more).collect())
     }
@@ -75,7 +86,11 @@ struct LoadResult {
 
 impl LoadResult {
     /// Runs Regatta's side. It is done only when all finished work was checked.
-    fn measure(side: LoadTarget, load: LoadPlan, judged_by: Option<&BenchServer>) -> anyhow::Result<LoadResult> {
+    fn measure(
+        side: LoadTarget,
+        load: LoadPlan,
+        judged_by: Option<&BenchServer>,
+    ) -> anyhow::Result<LoadResult> {
         let (before, began) = (CpuByThread::now()?, Instant::now());
         let (times, callers) = side.run(load)?;
         if let Some(server) = judged_by {
@@ -85,7 +100,13 @@ impl LoadResult {
         let spent = CpuByThread::now()?.since(&before);
         let count = times.len();
         let callers = callers.as_nanos() as f64 / 1_000.0 / count.max(1) as f64;
-        Ok(LoadResult { server_micros: spent.micros_per_item("all", count) - callers, writer_micros: spent.micros_per_item("writer", count), times, duration: took, caller_micros: callers })
+        Ok(LoadResult {
+            server_micros: spent.micros_per_item("all", count) - callers,
+            writer_micros: spent.micros_per_item("writer", count),
+            times,
+            duration: took,
+            caller_micros: callers,
+        })
     }
 
     fn rate(&self) -> f64 {
@@ -94,7 +115,8 @@ impl LoadResult {
 
     fn cost_text(&self) -> String {
         format!(
-            "{:.0} µs processor time per poll with its finish, and {:.0} µs of the callers; {:.2} processors busy",
+            "{:.0} µs processor time per poll with its finish, and {:.0} µs of the callers; {:.2} \
+            processors busy",
             self.server_micros,
             self.caller_micros,
             (self.server_micros + self.caller_micros) * self.rate() / 1e6
@@ -111,24 +133,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     std::fs::create_dir_all(&one)?;
     std::fs::create_dir_all(&two)?;
     report.add_line(format!(
-        "{callers} callers over HTTP on loopback, on one thread, each takes and finishes tasks; usual: axum, {POOL_SIZE} \
-         connections, BEGIN IMMEDIATE, busy timeout {} s; WAL and synchronous=FULL, 2 threads for HTTP on both sides; in {}",
+        "{callers} callers over HTTP on loopback, on one thread, each takes and finishes tasks; \
+         usual: axum, {POOL_SIZE} \
+         connections, BEGIN IMMEDIATE, busy timeout {} s; WAL and synchronous=FULL, 2 threads for \
+         HTTP on both sides; in {}",
         LOCK_TIMEOUT.as_secs(),
         scratch.path().display()
     ));
-    report.add_line(format!("a write and a sync of this disk: {}", format_ms(sync_duration(scratch.path())?)));
+    report.add_line(format!(
+        "a write and a sync of this disk: {}",
+        format_ms(sync_duration(scratch.path())?)
+    ));
     let server = BenchServer::start(&one)?;
     server.add_agents(callers, 20)?;
     let usual = BaselineServer::start(&two)?;
-    let (ours, theirs) = (LoadTarget::Regatta(server.address), LoadTarget::Baseline(usual.address));
+    let (ours, theirs) = (
+        LoadTarget::Regatta(server.address),
+        LoadTarget::Baseline(usual.address),
+    );
     // Regatta needs little time, so it does more polls for a reliable measurement.
     let more = 5;
     theirs.add_tasks(callers * steps * 2)?;
     ours.add_tasks(callers * steps * (more + 1))?;
-    let all_out = |each| LoadPlan { callers, tasks_per_caller: each, interval: None };
+    let all_out = |each| LoadPlan {
+        callers,
+        tasks_per_caller: each,
+        interval: None,
+    };
     let mut usual_run = LoadResult::measure(theirs, all_out(steps), None)?;
     let commits = server.counts.commits.load(Relaxed);
-    let (events, inside) = (server.counts.events.load(Relaxed), server.counts.nanoseconds.load(Relaxed));
+    let (events, inside) = (
+        server.counts.events.load(Relaxed),
+        server.counts.nanoseconds.load(Relaxed),
+    );
     let mut our_run = LoadResult::measure(ours, all_out(steps * more), Some(&server))?;
     let commits = server.counts.commits.load(Relaxed) - commits;
     let events = server.counts.events.load(Relaxed) - events;
@@ -139,20 +176,44 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_thousands(our_rate as u64),
         format_thousands(usual_rate as u64)
     ));
-    report.add_line(format!("  Regatta: {}; its writer {:.0} µs", our_run.cost_text(), our_run.writer_micros));
+    report.add_line(format!(
+        "  Regatta: {}; its writer {:.0} µs",
+        our_run.cost_text(),
+        our_run.writer_micros
+    ));
     report.add_line(format!(
         "  Regatta: {commits} commits of {:.1} polls and {:.1} events, {:.2} ms each",
         our_run.times.len() as f64 / commits.max(1) as f64,
         events as f64 / commits.max(1) as f64,
         inside as f64 / 1e6 / commits.max(1) as f64
     ));
-    report.add_line(format!("  usual: {}; one commit per call", usual_run.cost_text()));
-    let (ours_p99, usual_p99) = (our_run.times.percentile(0.99), usual_run.times.percentile(0.99));
-    report.add_line(format!("  p99 of such a poll: Regatta {}, usual {}", format_ms(ours_p99), format_ms(usual_p99)));
+    report.add_line(format!(
+        "  usual: {}; one commit per call",
+        usual_run.cost_text()
+    ));
+    let (ours_p99, usual_p99) = (
+        our_run.times.percentile(0.99),
+        usual_run.times.percentile(0.99),
+    );
+    report.add_line(format!(
+        "  p99 of such a poll: Regatta {}, usual {}",
+        format_ms(ours_p99),
+        format_ms(usual_p99)
+    ));
     let every = Duration::from_secs_f64(callers as f64 / (usual_rate / 2.0).max(1.0));
-    let due = LoadPlan { callers, tasks_per_caller: steps, interval: Some(every) };
-    let (mut usual_due, mut our_due) = (LoadResult::measure(theirs, due, None)?, LoadResult::measure(ours, due, Some(&server))?);
-    let (our_late, usual_late) = (our_due.times.percentile(0.99), usual_due.times.percentile(0.99));
+    let due = LoadPlan {
+        callers,
+        tasks_per_caller: steps,
+        interval: Some(every),
+    };
+    let (mut usual_due, mut our_due) = (
+        LoadResult::measure(theirs, due, None)?,
+        LoadResult::measure(ours, due, Some(&server))?,
+    );
+    let (our_late, usual_late) = (
+        our_due.times.percentile(0.99),
+        usual_due.times.percentile(0.99),
+    );
     report.add_line(format!(
         "on a schedule of {} polls/s: p50 {} and {}, p99 {} and {}",
         format_thousands((usual_rate / 2.0) as u64),
@@ -161,14 +222,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_ms(our_late),
         format_ms(usual_late)
     ));
-    let (rates, p99s) = (our_rate / usual_rate, ours_p99.as_secs_f64() / usual_p99.as_secs_f64());
+    let (rates, p99s) = (
+        our_rate / usual_rate,
+        ours_p99.as_secs_f64() / usual_p99.as_secs_f64(),
+    );
     report.set_value("throughput_ratio", rates);
     report.set_value("p99_ratio", p99s);
-    report.set_value("scheduled_p99_ratio", our_late.as_secs_f64() / usual_late.as_secs_f64());
+    report.set_value(
+        "scheduled_p99_ratio",
+        our_late.as_secs_f64() / usual_late.as_secs_f64(),
+    );
     report.set_value("server_us_per_poll", our_run.server_micros);
     report.set_value("usual_us_per_poll", usual_run.server_micros);
-    report.check_target(rates >= 10.0, format!("at least 10 times the throughput: {rates:.1}"));
-    report.check_target(p99s <= 0.1, format!("at most a tenth of the p99: {p99s:.3}"));
+    report.check_target(
+        rates >= 10.0,
+        format!("at least 10 times the throughput: {rates:.1}"),
+    );
+    report.check_target(
+        p99s <= 0.1,
+        format!("at most a tenth of the p99: {p99s:.3}"),
+    );
     report.finish().context("the report")
 }
 

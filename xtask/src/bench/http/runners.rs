@@ -21,7 +21,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     const SLOTS_PER_RUNNER: u32 = 2;
     let mut report = Report::new("runners", args);
     let scratch = args.scratch_dir()?;
-    report.add_line(format!("{runners} runners over HTTP, {SLOTS_PER_RUNNER} slots each, {} tasks", format_thousands(tasks as u64)));
+    report.add_line(format!(
+        "{runners} runners over HTTP, {SLOTS_PER_RUNNER} slots each, {} tasks",
+        format_thousands(tasks as u64)
+    ));
     let server = BenchServer::start(scratch.path())?;
     server.add_agents(runners, SLOTS_PER_RUNNER)?;
     let (done, began) = (AtomicUsize::new(0), Instant::now());
@@ -41,11 +44,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                         if granted.is_object() {
                             held.push(granted);
                         }
-                        // Finish a task when both slots are in use, and sometimes earlier; near the end finish all.
-                        if held.len() == SLOTS_PER_RUNNER as usize || !held.is_empty() && nth % 3 == 0 {
+                        // Finish a task when both slots are in use, and sometimes earlier; near the
+                        // end finish all.
+                        if held.len() == SLOTS_PER_RUNNER as usize
+                            || !held.is_empty() && nth % 3 == 0
+                        {
                             finish_task(&mut line, &held.remove(0))?;
                             done.fetch_add(1, Relaxed);
-                        } else if let Some(last) = held.pop_if(|_| done.load(Relaxed) + runners * 2 >= tasks) {
+                        } else if let Some(last) =
+                            held.pop_if(|_| done.load(Relaxed) + runners * 2 >= tasks)
+                        {
                             finish_task(&mut line, &last)?;
                             done.fetch_add(1, Relaxed);
                         }
@@ -54,13 +62,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                         }
                     }
                 };
-                std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, work)
+                std::thread::Builder::new()
+                    .stack_size(256 * 1024)
+                    .spawn_scoped(scope, work)
             })
             .collect::<Result<_, _>>()?;
         for it in working {
-            it.join().map_err(|_| anyhow::anyhow!("a runner panicked"))??;
+            it.join()
+                .map_err(|_| anyhow::anyhow!("a runner panicked"))??;
         }
-        adding.join().map_err(|_| anyhow::anyhow!("the thread that adds tasks panicked"))?
+        adding
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread that adds tasks panicked"))?
     })?;
     let took = began.elapsed();
     report.add_line(format!(
@@ -71,10 +84,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ));
     wait_until_judged(&server)?;
     let seen = check_log(&server, SLOTS_PER_RUNNER)?;
-    report.require(seen.double_attempts == 0, format!("no task was granted while it had an attempt: {}", seen.double_attempts));
-    report.require(seen.over_capacity == 0, format!("no agent had more than {SLOTS_PER_RUNNER} at any revision: {}", seen.over_capacity));
-    report.require(seen.ended == tasks, format!("every task ended: {} of {tasks}", seen.ended));
-    report.require(seen.restarts == 0, format!("no task was started again: {}", seen.restarts));
+    report.require(
+        seen.double_attempts == 0,
+        format!(
+            "no task was granted while it had an attempt: {}",
+            seen.double_attempts
+        ),
+    );
+    report.require(
+        seen.over_capacity == 0,
+        format!(
+            "no agent had more than {SLOTS_PER_RUNNER} at any revision: {}",
+            seen.over_capacity
+        ),
+    );
+    report.require(
+        seen.ended == tasks,
+        format!("every task ended: {} of {tasks}", seen.ended),
+    );
+    report.require(
+        seen.restarts == 0,
+        format!("no task was started again: {}", seen.restarts),
+    );
     report.finish()
 }
 
@@ -91,7 +122,8 @@ fn check_log(server: &BenchServer, slots: u32) -> anyhow::Result<RunnerViolation
     let history = server.engine.history().clone();
     let (mut after, mut seen) = (0, RunnerViolations::default());
     let mut live: BTreeMap<_, _> = BTreeMap::new();
-    let (mut running, mut started, mut ended) = (BTreeMap::<_, u32>::new(), BTreeSet::new(), BTreeSet::new());
+    let (mut running, mut started, mut ended) =
+        (BTreeMap::<_, u32>::new(), BTreeSet::new(), BTreeSet::new());
     loop {
         let page = history.events(after, 5_000)?;
         let Some(last) = page.last() else { break };
@@ -100,7 +132,8 @@ fn check_log(server: &BenchServer, slots: u32) -> anyhow::Result<RunnerViolation
             match &recorded.event {
                 Event::AttemptStarted(it) => {
                     let attempt = it.attempt();
-                    seen.double_attempts += usize::from(live.values().any(|(task, _)| *task == attempt.task));
+                    seen.double_attempts +=
+                        usize::from(live.values().any(|(task, _)| *task == attempt.task));
                     seen.restarts += usize::from(!started.insert(attempt.task));
                     live.insert(attempt.id, (attempt.task, attempt.agent.clone()));
                     let count = running.entry(attempt.agent.clone()).or_default();
@@ -108,7 +141,9 @@ fn check_log(server: &BenchServer, slots: u32) -> anyhow::Result<RunnerViolation
                     seen.over_capacity += usize::from(*count > slots);
                 }
                 Event::AttemptEnded(it) => {
-                    let (_, agent) = live.remove(it.attempt()).context("an attempt ended that had not begun")?;
+                    let (_, agent) = live
+                        .remove(it.attempt())
+                        .context("an attempt ended that had not begun")?;
                     *running.entry(agent).or_default() -= 1;
                 }
                 Event::TaskCompleted(it) => _ = ended.insert(*it.task()),

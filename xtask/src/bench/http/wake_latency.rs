@@ -23,11 +23,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_ms(p50),
         format_ms(p99)
     ));
-    report.check_target(p99 <= Duration::from_millis(20), format!("p99 under 20 ms: {}", format_ms(p99)));
+    report.check_target(
+        p99 <= Duration::from_millis(20),
+        format!("p99 under 20 ms: {}", format_ms(p99)),
+    );
     let each = memory_growth(args, waiting)?;
-    report.add_line(format!("{waiting} waiting runners take {each} bytes each in the daemon"));
+    report.add_line(format!(
+        "{waiting} waiting runners take {each} bytes each in the daemon"
+    ));
     report.set_value("bytes_each", each);
-    report.check_target(each <= 64 * 1024, format!("under 64 KiB for each: {:.1}", each as f64 / 1024.0));
+    report.check_target(
+        each <= 64 * 1024,
+        format!("under 64 KiB for each: {:.1}", each as f64 / 1024.0),
+    );
     report.finish()
 }
 
@@ -35,12 +43,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 fn wake_times(dir: &std::path::Path, samples: usize) -> anyhow::Result<Times> {
     let server = BenchServer::start(dir)?;
     server.add_agents(1, 1)?;
-    let (mut adder, mut poller, mut times) = (server.connect()?, server.connect()?, Times::default());
+    let (mut adder, mut poller, mut times) =
+        (server.connect()?, server.connect()?, Times::default());
     for nth in 0..samples {
         poller.send(
             "/api/v1/task.poll",
             "",
-            json!({ "agent": "agent-0", "wait_ms": 60_000 }).to_string().as_bytes(),
+            json!({ "agent": "agent-0", "wait_ms": 60_000 })
+                .to_string()
+                .as_bytes(),
         )?;
         // The poll was received and waits.
         let before = Instant::now();
@@ -57,25 +68,40 @@ fn wake_times(dir: &std::path::Path, samples: usize) -> anyhow::Result<Times> {
 }
 
 fn start_waiting(line: &mut HttpConnection) -> anyhow::Result<bool> {
-    line.get("/metrics").map(|it| it.lines().any(|it| it == "regatta_pollers 1"))
+    line.get("/metrics")
+        .map(|it| it.lines().any(|it| it == "regatta_pollers 1"))
 }
 
 /// Returns the additional memory of the real daemon with this many waiting runners.
 fn memory_growth(args: &Args, waiting: usize) -> anyhow::Result<u64> {
     let scratch = args.scratch_dir()?;
     let daemon = BenchDaemon::start(&program_path(args)?, scratch.path())?;
-    let card: serde_json::Value = serde_json::from_slice(&std::fs::read(scratch.path().join("daemon.json"))?)?;
-    let address =
-        card["url"].as_str().context("no url")?.trim_start_matches("http://").trim_end_matches('/').parse()?;
+    let card: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(scratch.path().join("daemon.json"))?)?;
+    let address = card["url"]
+        .as_str()
+        .context("no url")?
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .parse()?;
     let token = std::fs::read_to_string(scratch.path().join("token"))?;
     let token = token.trim();
     let mut first = HttpConnection::open(address, token)?;
-    first.call_verb("agent.add", &json!({ "name": "ann", "runtime": "outside", "max_tasks": 20 }))?;
+    first.call_verb(
+        "agent.add",
+        &json!({ "name": "ann", "runtime": "outside", "max_tasks": 20 }),
+    )?;
     let mut lines = Vec::new();
     let mut more = |count: usize| -> anyhow::Result<u64> {
         for _ in 0..count {
             let mut line = HttpConnection::open(address, token)?;
-            line.send("/api/v1/task.poll", "", json!({ "agent": "ann", "wait_ms": 600_000 }).to_string().as_bytes())?;
+            line.send(
+                "/api/v1/task.poll",
+                "",
+                json!({ "agent": "ann", "wait_ms": 600_000 })
+                    .to_string()
+                    .as_bytes(),
+            )?;
             lines.push(line);
         }
         let all = format!("regatta_pollers {}", lines.len());

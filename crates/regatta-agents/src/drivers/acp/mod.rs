@@ -8,27 +8,29 @@
 //! and refuses them), `authenticate` (a person signs in, not a daemon), and prompts during a
 //! running turn.
 
-mod permission;
 mod handshake;
+mod permission;
 mod turn;
 
 use std::collections::BTreeMap;
 
-use regatta_core::agent_protocol::{FailureClass, AgentEvent, StopReason};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 use serde_json::{Value, json};
 
-use self::permission::AnswerFormat;
 use self::handshake::{Capabilities, OfferedSetting, Setting};
+use self::permission::AnswerFormat;
 use self::turn::AcpTurn;
 use super::DriverSetup;
-use super::common::{OpenRequests, ConversationProgress, UsageTotal, TextTail, unreadable_line_notice};
-use super::rpc::{RpcDialect, RpcError, RpcMessage, METHOD_NOT_FOUND, parse_message};
+use super::common::{
+    ConversationProgress, OpenRequests, TextTail, UsageTotal, unreadable_line_notice,
+};
 use super::error_class::ProgramFailure;
-use crate::driver::{Driver, ExitAssessment, JournalRecord, InputAction, JournalStream};
+use super::rpc::{METHOD_NOT_FOUND, RpcDialect, RpcError, RpcMessage, parse_message};
+use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
-pub(super) use permission::fill_form;
 pub(super) use handshake::opens_session;
+pub(super) use permission::fill_form;
 
 const DIALECT: RpcDialect = RpcDialect::Standard;
 
@@ -52,7 +54,11 @@ impl Quirks {
         // normal ends; the check does no harm to the old one.
         let hides_failures = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
         let has_command_in_title = ["gemini", "qwen"].contains(&program);
-        Quirks { has_cumulative_usage: false, hides_failures, has_command_in_title }
+        Quirks {
+            has_cumulative_usage: false,
+            hides_failures,
+            has_command_in_title,
+        }
     }
 }
 
@@ -140,7 +146,9 @@ impl AcpDriver {
     /// are redacted.
     fn on_input(&mut self, line: &str) -> Vec<AgentEvent> {
         match parse_message(line) {
-            Some(RpcMessage::Request { id, method, params }) => self.on_sent_request(&id, &method, &params),
+            Some(RpcMessage::Request { id, method, params }) => {
+                self.on_sent_request(&id, &method, &params)
+            }
             Some(RpcMessage::Notification { method, .. }) if method == "session/cancel" => {
                 self.sent_cancels += 1;
                 if let Some(turn) = &mut self.turn {
@@ -189,23 +197,47 @@ impl AcpDriver {
         vec![]
     }
 
-    fn on_response(&mut self, id: &Value, outcome: Result<Value, RpcError>, at: u64) -> Vec<AgentEvent> {
+    fn on_response(
+        &mut self,
+        id: &Value,
+        outcome: Result<Value, RpcError>,
+        at: u64,
+    ) -> Vec<AgentEvent> {
         let Some(sent) = id.as_u64().and_then(|it| self.unanswered.remove(&it)) else {
-            return vec![AgentEvent::Notice { text: format!("The program answered request {id}, which was not sent.") }];
+            return vec![AgentEvent::Notice {
+                text: format!("The program answered request {id}, which was not sent."),
+            }];
         };
         match (sent, outcome) {
             (SentRequest::Initialize, Ok(result)) => self.on_initialized(&result),
-            (SentRequest::NewSession | SentRequest::LoadSession | SentRequest::ResumeSession, Ok(result)) => self.on_session_opened(sent, &result),
-            (SentRequest::LoadSession | SentRequest::ResumeSession, Err(fault)) if !handshake::needs_person(&fault) => {
+            (
+                SentRequest::NewSession | SentRequest::LoadSession | SentRequest::ResumeSession,
+                Ok(result),
+            ) => self.on_session_opened(sent, &result),
+            (SentRequest::LoadSession | SentRequest::ResumeSession, Err(fault))
+                if !handshake::needs_person(&fault) =>
+            {
                 self.needs_new_session = true;
-                let text = format!("The session could not be resumed ({}), so a new one is opened.", fault.full_text());
+                let text = format!(
+                    "The session could not be resumed ({}), so a new one is opened.",
+                    fault.full_text()
+                );
                 vec![AgentEvent::Notice { text }]
             }
-            (SentRequest::Initialize | SentRequest::NewSession | SentRequest::LoadSession | SentRequest::ResumeSession, Err(fault)) => {
-                let trouble = ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
+            (
+                SentRequest::Initialize
+                | SentRequest::NewSession
+                | SentRequest::LoadSession
+                | SentRequest::ResumeSession,
+                Err(fault),
+            ) => {
+                let trouble =
+                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
                 self.fail(trouble)
             }
-            (SentRequest::ChangeSetting(setting), outcome) => self.on_setting_response(setting, outcome),
+            (SentRequest::ChangeSetting(setting), outcome) => {
+                self.on_setting_response(setting, outcome)
+            }
             (SentRequest::Prompt, outcome) => self.on_prompt_response(outcome, at),
             (SentRequest::CloseSession, _) => vec![],
         }
@@ -216,16 +248,23 @@ impl AcpDriver {
     fn fail(&mut self, trouble: ProgramFailure) -> Vec<AgentEvent> {
         let mut said = Vec::new();
         if trouble.class == FailureClass::RateLimit {
-            said.push(AgentEvent::Limited { deadline_unix_ms: trouble.resets_at_unix_ms, detail: trouble.detail.clone() });
+            said.push(AgentEvent::Limited {
+                deadline_unix_ms: trouble.resets_at_unix_ms,
+                detail: trouble.detail.clone(),
+            });
         }
-        said.push(AgentEvent::Notice { text: format!("No session: {}", trouble.detail) });
+        said.push(AgentEvent::Notice {
+            text: format!("No session: {}", trouble.detail),
+        });
         self.session = AcpSession::Failed(trouble);
         said
     }
 
     fn on_program_request(&mut self, id: Value, method: String, params: &Value) -> Vec<AgentEvent> {
         let what = match method.as_str() {
-            "session/request_permission" => permission::read_permission(params, &mut self.turn, self.quirks),
+            "session/request_permission" => {
+                permission::read_permission(params, &mut self.turn, self.quirks)
+            }
             "elicitation/create" => permission::read_question(params),
             _ => None,
         };
@@ -238,16 +277,31 @@ impl AcpDriver {
         // without asking a person.
         let cancelled = self.turn.as_ref().is_some_and(|it| it.is_cancelled);
         let key = self.open_requests.add(id, what, cancelled);
-        if cancelled { vec![] } else { vec![AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest { id: key, content: want })] }
+        if cancelled {
+            vec![]
+        } else {
+            vec![AgentEvent::RequestMade(
+                regatta_core::agent_protocol::AgentRequest {
+                    id: key,
+                    content: want,
+                },
+            )]
+        }
     }
 
     fn on_output(&mut self, line: &str, at: u64) -> Vec<AgentEvent> {
         match parse_message(line) {
             Some(RpcMessage::Answer { id, outcome }) => self.on_response(&id, outcome, at),
-            Some(RpcMessage::Request { id, method, params }) => self.on_program_request(id, method, &params),
+            Some(RpcMessage::Request { id, method, params }) => {
+                self.on_program_request(id, method, &params)
+            }
             Some(RpcMessage::Notification { method, params }) => match method.as_str() {
                 "session/update" => self.on_session_update(&params),
-                "$/cancel_request" => self.open_requests.withdraw(&params["requestId"]).into_iter().collect(),
+                "$/cancel_request" => self
+                    .open_requests
+                    .withdraw(&params["requestId"])
+                    .into_iter()
+                    .collect(),
                 // Extensions begin with an underscore, and this driver knows none.
                 _ => vec![],
             },
@@ -278,7 +332,11 @@ impl Driver for AcpDriver {
             return None;
         }
         if let Some((method, id)) = self.requests_to_refuse.first() {
-            return Some(InputAction::Line(DIALECT.error(id, METHOD_NOT_FOUND, &format!("Method not found: {method}"))));
+            return Some(InputAction::Line(DIALECT.error(
+                id,
+                METHOD_NOT_FOUND,
+                &format!("Method not found: {method}"),
+            )));
         }
         let session = match &self.session {
             AcpSession::Failed(_) => return Some(InputAction::Close),
@@ -288,19 +346,28 @@ impl Driver for AcpDriver {
         // The cancellation is sent first. Then every open request is answered "cancelled", as the
         // protocol requires.
         if let Some(session) = session.filter(|_| wishes.cancels > self.sent_cancels) {
-            return Some(InputAction::Line(DIALECT.notification("session/cancel", json!({ "sessionId": session }))));
+            return Some(InputAction::Line(
+                DIALECT.notification("session/cancel", json!({ "sessionId": session })),
+            ));
         }
         if let Some((open, answer)) = self.open_requests.next_answerable(wishes) {
-            return Some(InputAction::Line(DIALECT.result(&open.id, permission::format_answer(&open.format, &answer))));
+            return Some(InputAction::Line(
+                DIALECT.result(&open.id, permission::format_answer(&open.format, &answer)),
+            ));
         }
         if self.turn.is_some() {
             return None;
         }
-        let prompt = usize::try_from(self.sent_prompts).ok().and_then(|it| wishes.prompts.get(it)).filter(|_| !wishes.should_hold_prompts);
+        let prompt = usize::try_from(self.sent_prompts)
+            .ok()
+            .and_then(|it| wishes.prompts.get(it))
+            .filter(|_| !wishes.should_hold_prompts);
         if wishes.should_close_input && prompt.is_none() {
             return Some(self.closing_input(session));
         }
-        let Some(session) = session else { return self.opening_request() };
+        let Some(session) = session else {
+            return self.opening_request();
+        };
         if let Some(setting) = self.next_setting_request(session) {
             return setting;
         }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::agent_protocol::{FailureClass, PlanEntry, AgentEvent, StopReason, ToolCall, ToolKind, ToolStatus, Usage};
+use regatta_core::agent_protocol::{
+    AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{AcpDriver, SentRequest, AcpSession, parse_stop_reason};
-use crate::drivers::input::{push_unique, has_command, read_input};
-use crate::drivers::rpc::RpcError;
+use super::{AcpDriver, AcpSession, SentRequest, parse_stop_reason};
 use crate::drivers::error_class::{ProgramFailure, class_from_text, shorten, to_count};
+use crate::drivers::input::{has_command, push_unique, read_input};
+use crate::drivers::rpc::RpcError;
 use crate::shim::tool_output::CONTINUES_FIELD;
 
 /// The maximum length of a tool's output that is kept, in characters.
@@ -40,7 +42,8 @@ impl AcpDriver {
         if self.is_waiting_for(SentRequest::LoadSession) {
             return vec![];
         }
-        if matches!((&self.session, params["sessionId"].as_str()), (AcpSession::Open(ours), Some(its)) if ours != its) {
+        if matches!((&self.session, params["sessionId"].as_str()), (AcpSession::Open(ours), Some(its)) if ours != its)
+        {
             return vec![];
         }
         let update = &params["update"];
@@ -52,17 +55,24 @@ impl AcpDriver {
                 })
                 .into_iter()
                 .collect(),
-            "agent_thought_chunk" => {
-                block_text(&update["content"]).map(|text| AgentEvent::Thought { text }).into_iter().collect()
-            }
-            "tool_call" | "tool_call_update" => self.update_tool_call(update).map(AgentEvent::Tool).into_iter().collect(),
+            "agent_thought_chunk" => block_text(&update["content"])
+                .map(|text| AgentEvent::Thought { text })
+                .into_iter()
+                .collect(),
+            "tool_call" | "tool_call_update" => self
+                .update_tool_call(update)
+                .map(AgentEvent::Tool)
+                .into_iter()
+                .collect(),
             "plan" => {
                 let entries = update["entries"].as_array().into_iter().flatten();
                 let entries = entries.map(|it| PlanEntry {
                     text: it["content"].as_str().unwrap_or_default().to_owned(),
                     status: parse_name(&it["status"]).unwrap_or_default(),
                 });
-                vec![AgentEvent::Plan { entries: entries.collect() }]
+                vec![AgentEvent::Plan {
+                    entries: entries.collect(),
+                }]
             }
             "usage_update" => self.on_usage_update(update),
             "config_option_update" | "current_mode_update" => self.on_config_update(update),
@@ -71,7 +81,9 @@ impl AcpDriver {
                 vec![]
             }
             "notice" | "compaction_update" => {
-                let words = ["message", "text", "title", "status"].iter().find_map(|it| update[*it].as_str());
+                let words = ["message", "text", "title", "status"]
+                    .iter()
+                    .find_map(|it| update[*it].as_str());
                 let text = words.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
                 vec![AgentEvent::Notice { text }]
             }
@@ -98,9 +110,14 @@ impl AcpDriver {
             said.push(AgentEvent::Context { used, size });
         }
         let cost = &update["cost"];
-        let dollars = cost["currency"].as_str().is_none_or(|it| it.eq_ignore_ascii_case("usd"));
+        let dollars = cost["currency"]
+            .as_str()
+            .is_none_or(|it| it.eq_ignore_ascii_case("usd"));
         if let Some(amount) = cost["amount"].as_f64().filter(|_| dollars) {
-            said.extend(self.usage_total.raise_to(Usage { micro_usd: Some(to_count(amount * 1e6)), ..Usage::default() }));
+            said.extend(self.usage_total.raise_to(Usage {
+                micro_usd: Some(to_count(amount * 1e6)),
+                ..Usage::default()
+            }));
         }
         said
     }
@@ -119,31 +136,54 @@ impl AcpDriver {
         }
     }
 
-    pub(super) fn on_prompt_response(&mut self, outcome: Result<Value, RpcError>, at: u64) -> Vec<AgentEvent> {
+    pub(super) fn on_prompt_response(
+        &mut self,
+        outcome: Result<Value, RpcError>,
+        at: u64,
+    ) -> Vec<AgentEvent> {
         let turn = self.turn.take().unwrap_or_default();
         let mut said = self.open_requests.cancel_all();
         let result = match outcome {
             Ok(result) => result,
             Err(_) if turn.is_cancelled => {
-                return self.end_turn(said, Some(ProgramFailure::new(FailureClass::Cancelled, "The turn was cancelled.")));
+                return self.end_turn(
+                    said,
+                    Some(ProgramFailure::new(
+                        FailureClass::Cancelled,
+                        "The turn was cancelled.",
+                    )),
+                );
             }
             Err(fault) => {
-                let trouble = ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
+                let trouble =
+                    ProgramFailure::classify(&fault.full_text(), Some(fault.code), &fault.data, at);
                 return self.end_turn(said, Some(trouble));
             }
         };
         let used = read_usage(&result);
         if let Some(used) = used {
-            said.extend(if self.quirks.has_cumulative_usage { self.usage_total.raise_to(used) } else { self.usage_total.add(used) });
+            said.extend(if self.quirks.has_cumulative_usage {
+                self.usage_total.raise_to(used)
+            } else {
+                self.usage_total.add(used)
+            });
         }
         let reason = result["stopReason"].as_str().unwrap_or_default();
         let Some(stop) = parse_stop_reason(reason) else {
-            let why = format!("The program ended its turn with {reason:?}, which is not part of the protocol.");
+            let why = format!(
+                "The program ended its turn with {reason:?}, which is not part of the protocol."
+            );
             return self.end_turn(said, Some(ProgramFailure::new(FailureClass::Crashed, why)));
         };
         let trouble = match stop {
-            StopReason::Cancelled => Some(ProgramFailure::new(FailureClass::Cancelled, "The turn was cancelled.")),
-            StopReason::Refusal => Some(ProgramFailure::new(FailureClass::Refused, self.answer_or("The model declined."))),
+            StopReason::Cancelled => Some(ProgramFailure::new(
+                FailureClass::Cancelled,
+                "The turn was cancelled.",
+            )),
+            StopReason::Refusal => Some(ProgramFailure::new(
+                FailureClass::Refused,
+                self.answer_or("The model declined."),
+            )),
             StopReason::EndTurn => self.hidden_failure(&turn, used.is_some(), at),
             _ => None,
         };
@@ -151,7 +191,11 @@ impl AcpDriver {
             return self.end_turn(said, trouble);
         }
         self.last_turn_failure = Some(None);
-        said.push(AgentEvent::TurnEnded { stop, class: None, detail: self.answer.text().to_owned() });
+        said.push(AgentEvent::TurnEnded {
+            stop,
+            class: None,
+            detail: self.answer.text().to_owned(),
+        });
         said
     }
 
@@ -159,22 +203,43 @@ impl AcpDriver {
     fn hidden_failure(&self, turn: &AcpTurn, used: bool, at: u64) -> Option<ProgramFailure> {
         let words = self.answer.text();
         if turn.has_codex_failed {
-            let told = ["additionalDetails", "message"].iter().find_map(|it| turn.codex_error[*it].as_str());
-            let words = if words.is_empty() { told.unwrap_or("The model's provider failed.") } else { words };
+            let told = ["additionalDetails", "message"]
+                .iter()
+                .find_map(|it| turn.codex_error[*it].as_str());
+            let words = if words.is_empty() {
+                told.unwrap_or("The model's provider failed.")
+            } else {
+                words
+            };
             return Some(ProgramFailure::classify(words, None, &turn.codex_error, at));
         }
-        let worked = turn.tool_calls.values().any(|call| call.tool.status == ToolStatus::Completed);
+        let worked = turn
+            .tool_calls
+            .values()
+            .any(|call| call.tool.status == ToolStatus::Completed);
         let short = words.len() < 2000;
-        let failed = self.quirks.hides_failures && !used && !worked && short && class_from_text(words).is_some();
+        let failed = self.quirks.hides_failures
+            && !used
+            && !worked
+            && short
+            && class_from_text(words).is_some();
         failed.then(|| ProgramFailure::classify(words, None, &Value::Null, at))
     }
 
     fn answer_or(&self, otherwise: &str) -> String {
         let words = self.answer.text();
-        if words.is_empty() { otherwise.to_owned() } else { words.to_owned() }
+        if words.is_empty() {
+            otherwise.to_owned()
+        } else {
+            words.to_owned()
+        }
     }
 
-    fn end_turn(&mut self, mut said: Vec<AgentEvent>, trouble: Option<ProgramFailure>) -> Vec<AgentEvent> {
+    fn end_turn(
+        &mut self,
+        mut said: Vec<AgentEvent>,
+        trouble: Option<ProgramFailure>,
+    ) -> Vec<AgentEvent> {
         said.extend(trouble.iter().flat_map(ProgramFailure::turn_end_events));
         self.last_turn_failure = Some(trouble);
         said
@@ -183,7 +248,8 @@ impl AcpDriver {
 
 /// Returns the usage of a turn, if the answer contains it.
 fn read_usage(result: &Value) -> Option<Usage> {
-    let count = |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
+    let count =
+        |from: &Value, names: &[&str]| names.iter().find_map(|it| from[*it].as_u64()).unwrap_or(0);
     let used = &result["usage"];
     if used.is_object() {
         return Some(Usage {
@@ -205,7 +271,10 @@ fn read_usage(result: &Value) -> Option<Usage> {
 /// Returns the text of a content block.
 fn block_text(block: &Value) -> Option<String> {
     match block["type"].as_str() {
-        Some("text") => block["text"].as_str().filter(|it| !it.is_empty()).map(str::to_owned),
+        Some("text") => block["text"]
+            .as_str()
+            .filter(|it| !it.is_empty())
+            .map(str::to_owned),
         Some("resource_link") => block["uri"].as_str().map(|it| format!("[{it}]")),
         _ => None,
     }
@@ -217,7 +286,10 @@ fn parse_name<T: DeserializeOwned>(value: &Value) -> Option<T> {
 }
 
 /// Merges a `tool_call`, a `tool_call_update` or the tool call of a permission request.
-pub(super) fn merge_tool_call(tools: &mut BTreeMap<String, ToolCallState>, update: &Value) -> Option<ToolCall> {
+pub(super) fn merge_tool_call(
+    tools: &mut BTreeMap<String, ToolCallState>,
+    update: &Value,
+) -> Option<ToolCall> {
     let id = update["toolCallId"].as_str()?;
     let ToolCallState { tool, texts } = tools.entry(id.to_owned()).or_default();
     if tool.id.is_empty() {
@@ -237,12 +309,18 @@ pub(super) fn merge_tool_call(tools: &mut BTreeMap<String, ToolCallState>, updat
     }
     read_input(tool, input);
     let mut add_path = |path: Option<&str>| push_unique(&mut tool.paths, path.unwrap_or_default());
-    update["locations"].as_array().into_iter().flatten().for_each(|it| add_path(it["path"].as_str()));
+    update["locations"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .for_each(|it| add_path(it["path"].as_str()));
     let blocks = update["content"].as_array().into_iter().flatten();
     let mut found = Vec::new();
     for (nth, block) in blocks.enumerate() {
         add_path(block["path"].as_str());
-        let Some(mut text) = block_text(&block["content"]) else { continue };
+        let Some(mut text) = block_text(&block["content"]) else {
+            continue;
+        };
         if is_continuation(update, nth)
             && let Some(before) = texts.get(found.len())
         {
@@ -260,6 +338,11 @@ pub(super) fn merge_tool_call(tools: &mut BTreeMap<String, ToolCallState>, updat
 /// Returns whether the journal has only the continuation of this block of an update (see
 /// `shim/tool_output.rs`).
 fn is_continuation(update: &Value, block: usize) -> bool {
-    let pointers = update["_meta"]["regatta"][CONTINUES_FIELD].as_array().into_iter().flatten();
-    pointers.filter_map(Value::as_str).any(|pointer| pointer == format!("/content/{block}/content/text"))
+    let pointers = update["_meta"]["regatta"][CONTINUES_FIELD]
+        .as_array()
+        .into_iter()
+        .flatten();
+    pointers
+        .filter_map(Value::as_str)
+        .any(|pointer| pointer == format!("/content/{block}/content/text"))
 }

@@ -33,7 +33,12 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
         let settings = &project.settings.landing;
         let mut commands = settings.after.iter().enumerate();
         let all_ran = commands.all(|(nth, command)| {
-            let end = run_command_once(engine, &project, landed, (command, format!("after-{key}-{nth}")));
+            let end = run_command_once(
+                engine,
+                &project,
+                landed,
+                (command, format!("after-{key}-{nth}")),
+            );
             matches!(end, CommandEnd::Passed | CommandEnd::Failed)
         });
         if let Some(command) = &settings.release
@@ -45,7 +50,8 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
         }
     }
     if engine.is_stopping() {
-        return; // the next start runs the commands that have not begun, and reads how the others ended
+        // the next start runs the commands that have not begun, and reads how the others ended
+        return;
     }
     failpoint::hit("after.ran");
     report_effect(engine, key, Command::ReportPerformed);
@@ -54,12 +60,21 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
 
 /// Returns whether a release is due: whether a feature or a fix came after the last tag.
 pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &LandedTask) -> bool {
-    match engine.shared.git.unreleased_commits(&ProjectRepo::from_project(project), &landed.commit) {
-        Ok(Some(commits)) => commits.iter().any(|it| is_release_subject(&it.subject) || landed_releasable_task(engine, it)),
+    match engine
+        .shared
+        .git
+        .unreleased_commits(&ProjectRepo::from_project(project), &landed.commit)
+    {
+        Ok(Some(commits)) => commits
+            .iter()
+            .any(|it| is_release_subject(&it.subject) || landed_releasable_task(engine, it)),
         // Without a tag, only the task that landed just now is known.
         Ok(None) => is_releasable_task(engine, landed.task),
         Err(error) => {
-            let text = format!("Could not find the unreleased commits after {} landed: {error}", landed.task);
+            let text = format!(
+                "Could not find the unreleased commits after {} landed: {error}",
+                landed.task
+            );
             post_warning(engine, project, "coord:release", &text);
             is_releasable_task(engine, landed.task)
         }
@@ -68,15 +83,24 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
 
 /// Returns whether a commit's subject marks a feature or a fix: `feat: …`, `fix(cart)!: …`.
 fn is_release_subject(subject: &str) -> bool {
-    let Some((kind, _)) = subject.split_once(':') else { return false };
+    let Some((kind, _)) = subject.split_once(':') else {
+        return false;
+    };
     let kind = kind.trim_end_matches('!');
-    let kind = kind.split_once('(').filter(|it| it.1.ends_with(')')).map_or(kind, |it| it.0);
+    let kind = kind
+        .split_once('(')
+        .filter(|it| it.1.ends_with(')'))
+        .map_or(kind, |it| it.0);
     matches!(kind, "feat" | "fix")
 }
 
 /// Returns whether a commit landed a task that is a feature or a bug.
 fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
-    commit.task.as_ref().and_then(|it| it.parse().ok()).is_some_and(|it| is_releasable_task(engine, it))
+    commit
+        .task
+        .as_ref()
+        .and_then(|it| it.parse().ok())
+        .is_some_and(|it| is_releasable_task(engine, it))
 }
 
 /// Returns whether a task is a feature or a bug, so that a release is made for it.
@@ -119,9 +143,16 @@ pub(super) fn run_command_once(
     };
     let (result, stopped) = loop {
         let what = format!("`{command}` after it landed");
-        let entry = engine.shared.commands.register(CommandOwner::Landed(landed.task), &what);
+        let entry = engine
+            .shared
+            .commands
+            .register(CommandOwner::Landed(landed.task), &what);
         let wanted = || engine.can_start() && entry.is_wanted();
-        let result = engine.shared.agents.run_check_while(&check, &wanted).transpose();
+        let result = engine
+            .shared
+            .agents
+            .run_check_while(&check, &wanted)
+            .transpose();
         let stopped = !entry.is_wanted();
         drop(entry);
         match result {
@@ -134,14 +165,22 @@ pub(super) fn run_command_once(
     };
     let (end, text) = match result {
         Ok(result) if result.passed() => return CommandEnd::Passed,
-        Ok(_) if stopped => (CommandEnd::Stopped, format!("`{command}` was stopped by a person.")),
+        Ok(_) if stopped => (
+            CommandEnd::Stopped,
+            format!("`{command}` was stopped by a person."),
+        ),
         Ok(result) => {
             let summary = regatta_core::failure::summary(&result.output);
             (CommandEnd::Failed, format!("`{command}` failed: {summary}"))
         }
         Err(error) => (CommandEnd::Failed, format!("`{command}`: {error}")),
     };
-    post_warning(engine, project, "coord:after", &format!("After {} landed, {text}", landed.task));
+    post_warning(
+        engine,
+        project,
+        "coord:after",
+        &format!("After {} landed, {text}", landed.task),
+    );
     end
 }
 
@@ -153,9 +192,21 @@ pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text
 
 /// Posts a message to the project's channel.
 pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text: &str) {
-    let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label)) else { return };
-    let post = PostMessage { channel, text: text.to_owned(), labels: vec![label], reply_to: None };
-    let request = Request { by: Actor::Regatta, key: None, command: Command::Post(post) };
+    let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label))
+    else {
+        return;
+    };
+    let post = PostMessage {
+        channel,
+        text: text.to_owned(),
+        labels: vec![label],
+        reply_to: None,
+    };
+    let request = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::Post(post),
+    };
     if let Err(failure) = engine.submit(request) {
         tracing::warn!("could not post a message about a landing: {failure:?}");
     }
@@ -167,10 +218,22 @@ mod tests {
 
     #[test]
     fn a_feature_or_a_fix_is_recognised_by_its_subjects_prefix() {
-        for yes in ["feat: a cart", "fix(cart): totals", "feat!: gone", "fix(a b)!: c"] {
+        for yes in [
+            "feat: a cart",
+            "fix(cart): totals",
+            "feat!: gone",
+            "fix(a b)!: c",
+        ] {
             assert!(is_release_subject(yes), "{yes}");
         }
-        for no in ["feature: x", "fixes a: b", "chore: release", "fix it", "docs(feat): x", "fix(: x"] {
+        for no in [
+            "feature: x",
+            "fixes a: b",
+            "chore: release",
+            "fix it",
+            "docs(feat): x",
+            "fix(: x",
+        ] {
             assert!(!is_release_subject(no), "{no}");
         }
     }

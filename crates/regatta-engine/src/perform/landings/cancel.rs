@@ -26,8 +26,20 @@ pub(super) struct TrialWatch<'a> {
 }
 
 impl<'a> TrialWatch<'a> {
-    pub(super) fn new(engine: &'a Engine, repo: &'a ProjectRepo, landing: LandingId, tips: Vec<CommitId>) -> TrialWatch<'a> {
-        TrialWatch { engine, repo, landing, tips, last_checked: Cell::new(Instant::now()), has_trunk_moved: Cell::new(false) }
+    pub(super) fn new(
+        engine: &'a Engine,
+        repo: &'a ProjectRepo,
+        landing: LandingId,
+        tips: Vec<CommitId>,
+    ) -> TrialWatch<'a> {
+        TrialWatch {
+            engine,
+            repo,
+            landing,
+            tips,
+            last_checked: Cell::new(Instant::now()),
+            has_trunk_moved: Cell::new(false),
+        }
     }
 
     /// Returns whether the trial's result would still count.
@@ -49,7 +61,8 @@ impl<'a> TrialWatch<'a> {
             return false;
         }
         let strange = tip.is_some_and(|it| !self.tips.contains(&it));
-        self.has_trunk_moved.set(strange && !queue.any(|it| matches!(it.state, LandingState::Moving { .. })));
+        self.has_trunk_moved
+            .set(strange && !queue.any(|it| matches!(it.state, LandingState::Moving { .. })));
         !self.has_trunk_moved.get()
     }
 

@@ -19,7 +19,9 @@ use crate::perform::POLL_INTERVAL;
 type WatchedFileStamp = Option<(u64, u64, i64, i64)>;
 
 fn file_stamp(path: &Path) -> WatchedFileStamp {
-    fs::symlink_metadata(path).ok().map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+    fs::symlink_metadata(path)
+        .ok()
+        .map(|found| (found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
 }
 
 /// The files that are watched: the blocking ones, and those that git writes on a commit or a stash.
@@ -30,14 +32,23 @@ pub(super) struct WatchedFiles {
 
 impl WatchedFiles {
     pub(super) fn new(top: &Path, paths: &[String]) -> WatchedFiles {
-        let of_git = [".git/index", ".git/HEAD"].iter().map(|name| top.join(name));
-        let files: Vec<PathBuf> = paths.iter().map(|path| top.join(path)).chain(of_git).collect();
+        let of_git = [".git/index", ".git/HEAD"]
+            .iter()
+            .map(|name| top.join(name));
+        let files: Vec<PathBuf> = paths
+            .iter()
+            .map(|path| top.join(path))
+            .chain(of_git)
+            .collect();
         let stamps = files.iter().map(|file| file_stamp(file)).collect();
         WatchedFiles { files, stamps }
     }
 
     fn has_changed(&self) -> bool {
-        self.files.iter().map(|file| file_stamp(file)).ne(self.stamps.iter().copied())
+        self.files
+            .iter()
+            .map(|file| file_stamp(file))
+            .ne(self.stamps.iter().copied())
     }
 }
 
@@ -48,7 +59,12 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
     engine.spawn_thread("checkout", move || {
         while !it.is_stopping() {
             let board = it.board();
-            let is_held = |id: &&LandingId| board.landings.get(*id).is_some_and(|landing| landing.held.is_some());
+            let is_held = |id: &&LandingId| {
+                board
+                    .landings
+                    .get(*id)
+                    .is_some_and(|landing| landing.held.is_some())
+            };
             let held: Vec<LandingId> = landings.iter().filter(is_held).copied().collect();
             if held.is_empty() {
                 return;
@@ -56,7 +72,11 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
             if watched.has_changed() {
                 for landing in held {
                     let command = Command::ReportCheckout { landing };
-                    if let Err(error) = it.submit(Request { by: Actor::Regatta, key: None, command }) {
+                    if let Err(error) = it.submit(Request {
+                        by: Actor::Regatta,
+                        key: None,
+                        command,
+                    }) {
                         tracing::debug!(%landing, "could not report a changed checkout: {error}");
                     }
                 }
@@ -80,19 +100,29 @@ mod tests {
         fs::write(top.join("a.txt"), "mine").unwrap();
         let paths = ["a.txt".to_owned(), "new.txt".to_owned()];
         let acts: [(&str, &dyn Fn()); 4] = [
-            ("edited", &|| fs::write(top.join("a.txt"), "mine again").unwrap()),
+            ("edited", &|| {
+                fs::write(top.join("a.txt"), "mine again").unwrap()
+            }),
             ("removed", &|| fs::remove_file(top.join("a.txt")).unwrap()),
             ("made", &|| fs::write(top.join("new.txt"), "").unwrap()),
-            ("staged", &|| fs::write(top.join(".git/index"), "23").unwrap()),
+            ("staged", &|| {
+                fs::write(top.join(".git/index"), "23").unwrap()
+            }),
         ];
         for (what, act) in acts {
             let watched = WatchedFiles::new(top, &paths);
-            assert!(!watched.has_changed(), "a change was noticed before the file was {what}");
+            assert!(
+                !watched.has_changed(),
+                "a change was noticed before the file was {what}"
+            );
             act();
             assert!(watched.has_changed(), "{what}");
         }
         let watched = WatchedFiles::new(top, &paths);
         fs::write(top.join("other.txt"), "x").unwrap();
-        assert!(!watched.has_changed(), "a change of another file was noticed");
+        assert!(
+            !watched.has_changed(),
+            "a change of another file was noticed"
+        );
     }
 }

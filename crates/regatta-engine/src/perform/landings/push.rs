@@ -14,7 +14,7 @@ use regatta_core::effect::EffectKey;
 use regatta_core::ids::{BranchName, CommitId, ConversationId, ProjectName};
 use regatta_core::landing::remote_sync::DivergedRemote;
 
-use crate::ports::git::{GitError, PushResult, ProjectRepo};
+use crate::ports::git::{GitError, ProjectRepo, PushResult};
 use crate::{Engine, failpoint};
 
 use super::super::{POLL_INTERVAL, report_effect};
@@ -36,28 +36,51 @@ impl LatestPushes {
     }
 
     fn is_latest(&self, project: &ProjectName, key: EffectKey) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(project) == Some(&key)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(project)
+            == Some(&key)
     }
 }
 
 /// Performs `Effect::PushTrunk`: pushes a commit of the trunk, unless a later push includes it.
-pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName, commit: &CommitId) {
+pub(crate) fn push_trunk(
+    engine: &Engine,
+    key: EffectKey,
+    project: &ProjectName,
+    commit: &CommitId,
+) {
     failpoint::hit("push.begin");
     let pushes = &engine.shared.pushes;
     pushes.record(project, key);
     let mut pause = RETRY_DELAY;
     let done = loop {
         let board = engine.board();
-        let wanted = board.projects.get(project).and_then(|it| Some((it, it.settings.landing.push.clone()?)));
+        let wanted = board
+            .projects
+            .get(project)
+            .and_then(|it| Some((it, it.settings.landing.push.clone()?)));
         let Some((it, remote)) = wanted.filter(|_| pushes.is_latest(project, key)) else {
             break Command::ReportPerformed;
         };
-        match push_once(engine, &ProjectRepo::from_project(it), &remote, commit).unwrap_or_else(|error| Err(describe_git_error(&error))) {
+        match push_once(engine, &ProjectRepo::from_project(it), &remote, commit)
+            .unwrap_or_else(|error| Err(describe_git_error(&error)))
+        {
             Ok(command) => break command,
             Err(reason) => {
                 let (project, commit) = (project.clone(), commit.clone());
-                let command = Command::ReportPushed { project, remote, commit, failure: Some(reason) };
-                if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
+                let command = Command::ReportPushed {
+                    project,
+                    remote,
+                    commit,
+                    failure: Some(reason),
+                };
+                if let Err(failure) = engine.submit(Request {
+                    by: Actor::Regatta,
+                    key: None,
+                    command,
+                }) {
                     tracing::warn!("could not record a failed push: {failure:?}");
                 }
             }
@@ -80,19 +103,51 @@ pub(crate) fn push_trunk(engine: &Engine, key: EffectKey, project: &ProjectName,
 pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
     let board = engine.board();
     let wanted = board.conversations.get(&id).and_then(|it| {
-        let work = it.turns.iter().rev().find_map(|it| it.work.as_ref()).filter(|it| it.commit == *commit)?;
-        Some((board.projects.get(&it.project)?, BranchName::new(&work.branch).ok()?))
+        let work = it
+            .turns
+            .iter()
+            .rev()
+            .find_map(|it| it.work.as_ref())
+            .filter(|it| it.commit == *commit)?;
+        Some((
+            board.projects.get(&it.project)?,
+            BranchName::new(&work.branch).ok()?,
+        ))
     });
-    let Some((project, branch)) = wanted else { return report_effect(engine, key, Command::ReportPerformed) };
-    let remote = project.settings.landing.push.clone().unwrap_or_else(|| "origin".into());
-    let trouble = match engine.shared.git.push_branch(&ProjectRepo::from_project(project), &remote, &branch, commit) {
+    let Some((project, branch)) = wanted else {
+        return report_effect(engine, key, Command::ReportPerformed);
+    };
+    let remote = project
+        .settings
+        .landing
+        .push
+        .clone()
+        .unwrap_or_else(|| "origin".into());
+    let trouble = match engine.shared.git.push_branch(
+        &ProjectRepo::from_project(project),
+        &remote,
+        &branch,
+        commit,
+    ) {
         Ok(PushResult::Pushed) => None,
-        Ok(PushResult::NonFastForward) => Some("the remote rejects a force-push of this branch".to_owned()),
+        Ok(PushResult::NonFastForward) => {
+            Some("the remote rejects a force-push of this branch".to_owned())
+        }
         Ok(PushResult::Failed(reason)) => Some(reason),
         Err(error) => Some(describe_git_error(&error)),
     };
-    let pushed = PushedWork { commit: commit.clone(), failure: trouble };
-    report_effect(engine, key, Command::Converse(Box::new(ConversationCommand::ReportPush { conversation: id, pushed })));
+    let pushed = PushedWork {
+        commit: commit.clone(),
+        failure: trouble,
+    };
+    report_effect(
+        engine,
+        key,
+        Command::Converse(Box::new(ConversationCommand::ReportPush {
+            conversation: id,
+            pushed,
+        })),
+    );
 }
 
 /// Pushes once. Returns the report when nothing is left to do, or the reason why the push must be
@@ -113,12 +168,25 @@ fn push_once(
     let found = match git.push(repo, remote, commit)? {
         PushResult::Pushed => {
             let (remote, commit) = (remote.to_owned(), commit.clone());
-            Ok(Command::ReportPushed { project, remote, commit, failure: None })
+            Ok(Command::ReportPushed {
+                project,
+                remote,
+                commit,
+                failure: None,
+            })
         }
         PushResult::NonFastForward => {
             let found = git.fetch_upstream(repo, remote)?;
-            let found = DivergedRemote { remote: remote.to_owned(), tip: found.tip, changed: found.changed };
-            Ok(Command::ReportDiverged { project, commit: commit.clone(), found })
+            let found = DivergedRemote {
+                remote: remote.to_owned(),
+                tip: found.tip,
+                changed: found.changed,
+            };
+            Ok(Command::ReportDiverged {
+                project,
+                commit: commit.clone(),
+                found,
+            })
         }
         PushResult::Failed(reason) => Err(reason),
     };

@@ -20,10 +20,12 @@ use regatta_core::ids::{AgentName, ClaimId, ProjectName, TaskId};
 use regatta_core::pattern::Uri;
 use regatta_core::project::Project;
 
-use crate::{Engine, CommandFailure};
+use crate::{CommandFailure, Engine};
 
 use super::super::block_on_until;
-use super::after_landing::{CommandEnd, LandedTask, is_release_due, post_message, run_command_once, post_warning};
+use super::after_landing::{
+    CommandEnd, LandedTask, is_release_due, post_message, post_warning, run_command_once,
+};
 
 /// The duration of one wait for the claim, after which the claim is requested again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
@@ -48,23 +50,40 @@ struct ProjectReleases {
 }
 
 impl Releases {
-    fn with_project<T>(&self, project: &ProjectName, act: impl FnOnce(&mut ProjectReleases) -> T) -> T {
-        let mut of_project = self.by_project.lock().unwrap_or_else(PoisonError::into_inner);
+    fn with_project<T>(
+        &self,
+        project: &ProjectName,
+        act: impl FnOnce(&mut ProjectReleases) -> T,
+    ) -> T {
+        let mut of_project = self
+            .by_project
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         act(of_project.entry(project.clone()).or_default())
     }
 
     /// Returns the landing whose release covers `entry`: a newer one that waits, or one whose
     /// release was already made.
     fn covering_task(&self, project: &ProjectName, entry: ReleaseEntry) -> Option<TaskId> {
-        let newest = self.with_project(project, |releases| releases.pending.last().copied().max(releases.last_made));
-        newest.filter(|newest| *newest > entry).map(|newest| newest.1)
+        let newest = self.with_project(project, |releases| {
+            releases.pending.last().copied().max(releases.last_made)
+        });
+        newest
+            .filter(|newest| *newest > entry)
+            .map(|newest| newest.1)
     }
 }
 
 /// Makes the release that a landing needs, or finds that another release covers it. Returns `false`
 /// if the daemon stops first; the next daemon then tries again.
 #[must_use]
-pub(super) fn release(engine: &Engine, project: &Arc<Project>, landed: &LandedTask, key: EffectKey, command: &str) -> bool {
+pub(super) fn release(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+    key: EffectKey,
+    command: &str,
+) -> bool {
     let releases = &engine.shared.releases;
     let entry = (key, landed.task);
     releases.with_project(&project.name, |releases| releases.pending.insert(entry));
@@ -74,11 +93,22 @@ pub(super) fn release(engine: &Engine, project: &Arc<Project>, landed: &LandedTa
 }
 
 /// Waits for the release claim, then makes the release unless another one covers the landing.
-fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &LandedTask, key: EffectKey, command: &str) -> bool {
-    let Some(turn) = wait_for_turn(engine, project, landed) else { return false };
+fn release_in_turn(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+    key: EffectKey,
+    command: &str,
+) -> bool {
+    let Some(turn) = wait_for_turn(engine, project, landed) else {
+        return false;
+    };
     let task = landed.task;
     let releases = &engine.shared.releases;
-    match releases.covering_task(&project.name, (key, task)).filter(|_| !turn.has_begun) {
+    match releases
+        .covering_task(&project.name, (key, task))
+        .filter(|_| !turn.has_begun)
+    {
         Some(newer) => {
             let text = format!("The release after {newer} covers {task}, which landed before it.");
             post_message(engine, project, "coord:release", &text);
@@ -90,7 +120,9 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &LandedTask,
         None => {
             match run_command_once(engine, project, landed, (command, format!("release-{key}"))) {
                 CommandEnd::Passed => {
-                    releases.with_project(&project.name, |releases| releases.last_made = releases.last_made.max(Some((key, task))));
+                    releases.with_project(&project.name, |releases| {
+                        releases.last_made = releases.last_made.max(Some((key, task)))
+                    });
                 }
                 CommandEnd::Failed | CommandEnd::Stopped => {}
                 // The claim is not released, so that the next daemon knows that the command may
@@ -100,7 +132,11 @@ fn release_in_turn(engine: &Engine, project: &Arc<Project>, landed: &LandedTask,
         }
     }
     let ReleaseTurn { claim, token, .. } = turn;
-    let done = Request { by: Actor::Regatta, key: None, command: Command::Release { claim, token } };
+    let done = Request {
+        by: Actor::Regatta,
+        key: None,
+        command: Command::Release { claim, token },
+    };
     if let Err(failure) = engine.submit(done) {
         tracing::debug!(%claim, "could not end the release claim: {failure:?}");
     }
@@ -118,13 +154,25 @@ struct ReleaseTurn {
 }
 
 /// Waits until this landing holds the release claim. Returns `None` if the daemon stops.
-fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &LandedTask) -> Option<ReleaseTurn> {
+fn wait_for_turn(
+    engine: &Engine,
+    project: &Arc<Project>,
+    landed: &LandedTask,
+) -> Option<ReleaseTurn> {
     let name = format!("regatta/release-{}", landed.task);
     let owner = ClaimOwner::Agent(AgentName::new(&name).expect("a name with a task's id is valid"));
     let board = engine.board();
-    let own = board.claims_of(&owner).into_iter().find_map(|claim| board.claims.get(&claim));
+    let own = board
+        .claims_of(&owner)
+        .into_iter()
+        .find_map(|claim| board.claims.get(&claim));
     if let Some(own) = own {
-        return Some(ReleaseTurn { claim: own.id, token: own.token, has_waited: false, has_begun: true });
+        return Some(ReleaseTurn {
+            claim: own.id,
+            token: own.token,
+            has_waited: false,
+            has_begun: true,
+        });
     }
     let mut has_waited = false;
     let mut has_told = false;
@@ -138,15 +186,25 @@ fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &LandedTask) -
             memo: format!("the release after {}", landed.task),
         };
         // The first request does not wait, to find out whether another release is being made.
-        let wait_ms = if has_waited { CLAIM_WAIT.as_millis() as u64 } else { 0 };
+        let wait_ms = if has_waited {
+            CLAIM_WAIT.as_millis() as u64
+        } else {
+            0
+        };
         let asked = engine.acquire(Actor::Regatta, None, Acquire { wait_ms, ..ask });
         match block_on_until(asked, Instant::now() + CLAIM_WAIT + Duration::from_secs(5)) {
             Some(Ok(reply)) => match reply.outcome {
                 CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => {
-                    return Some(ReleaseTurn { claim, token, has_waited, has_begun: false });
+                    return Some(ReleaseTurn {
+                        claim,
+                        token,
+                        has_waited,
+                        has_begun: false,
+                    });
                 }
                 other => {
-                    tracing::error!(task = %landed.task, "unexpected answer to the request for the release claim: {other:?}")
+                    tracing::error!(task = %landed.task, "unexpected answer to the request for \
+                        the release claim: {other:?}")
                 }
             },
             Some(Err(CommandFailure::Stopping)) => return None,
@@ -155,7 +213,10 @@ fn wait_for_turn(engine: &Engine, project: &Arc<Project>, landed: &LandedTask) -
                 continue;
             }
             Some(Err(failure)) if !has_told => {
-                let text = format!("The release after {} still waits for its claim: {failure}", landed.task);
+                let text = format!(
+                    "The release after {} still waits for its claim: {failure}",
+                    landed.task
+                );
                 post_warning(engine, project, "coord:release", &text);
                 has_told = true;
             }

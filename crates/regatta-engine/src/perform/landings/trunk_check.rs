@@ -23,7 +23,9 @@ pub(crate) fn compare_all_trunks(engine: &Engine) {
 /// Compares the trunk of one project with its last recorded tip, and reports the differences.
 pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     let board = engine.board();
-    let Some(project) = board.projects.get(name) else { return };
+    let Some(project) = board.projects.get(name) else {
+        return;
+    };
     if let Err(error) = compare_trunk_with(engine, project, &[]) {
         tracing::warn!(project = %name, %error, "could not compare the trunk with the board");
     }
@@ -31,18 +33,41 @@ pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
 
 /// Compares a trunk with its last recorded tip and with these landed commits, and reports the
 /// differences.
-pub(crate) fn compare_trunk_with(engine: &Engine, project: &Project, landed: &[CommitId]) -> Result<TrunkSeen, GitError> {
+pub(crate) fn compare_trunk_with(
+    engine: &Engine,
+    project: &Project,
+    landed: &[CommitId],
+) -> Result<TrunkSeen, GitError> {
     let mut recorded = recorded(project);
-    recorded.extend(landed.iter().filter(|commit| !recorded.contains(commit)).cloned().collect::<Vec<_>>());
+    recorded.extend(
+        landed
+            .iter()
+            .filter(|commit| !recorded.contains(commit))
+            .cloned()
+            .collect::<Vec<_>>(),
+    );
     if recorded.is_empty() {
         return Ok(TrunkSeen::default());
     }
-    let seen = engine.shared.git.compare_trunk(&ProjectRepo::from_project(project), &recorded)?;
-    let is_news = !seen.missing.is_empty() || !seen.added.is_empty() || project.queue.trunk_difference.is_some();
+    let seen = engine
+        .shared
+        .git
+        .compare_trunk(&ProjectRepo::from_project(project), &recorded)?;
+    let is_news = !seen.missing.is_empty()
+        || !seen.added.is_empty()
+        || project.queue.trunk_difference.is_some();
     if is_news && !engine.is_stopping() {
-        let command = Command::ReportTrunk { project: project.name.clone(), seen: seen.clone() };
-        if let Err(failure) = engine.submit(Request { by: Actor::Regatta, key: None, command }) {
-            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk differs from the board");
+        let command = Command::ReportTrunk {
+            project: project.name.clone(),
+            seen: seen.clone(),
+        };
+        if let Err(failure) = engine.submit(Request {
+            by: Actor::Regatta,
+            key: None,
+            command,
+        }) {
+            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk \
+                differs from the board");
         }
     }
     Ok(seen)

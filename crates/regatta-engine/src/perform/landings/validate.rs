@@ -12,12 +12,12 @@ use regatta_core::landing::speculation;
 use regatta_core::project::Project;
 use regatta_core::task::{Task, Validation};
 
-use crate::validation::{FailedCheck, CheckDir};
 use crate::artifacts::CheckEvidence;
 use crate::perform::AttemptContext;
 use crate::ports::agents::CheckCommand;
 use crate::ports::git::ProjectRepo;
 use crate::running_commands::CommandOwner;
+use crate::validation::{CheckDir, FailedCheck};
 use crate::{Engine, validation};
 
 use super::TrialBatch;
@@ -65,19 +65,34 @@ impl ValidationSlots {
         let free = |it: &u32| !taken.contains(&(project.clone(), *it));
         let number = (0..).find(free).unwrap_or(u32::MAX);
         taken.insert((project.clone(), number));
-        Slot { slots: self, project: project.clone(), number }
+        Slot {
+            slots: self,
+            project: project.clone(),
+            number,
+        }
     }
 
     /// Returns whether surplus staging directories of a project may exist, and none of them is in
     /// use.
     fn needs_cleanup(&self, project: &ProjectName, slots: u32) -> bool {
-        let known = self.last_cleaned.lock().unwrap_or_else(PoisonError::into_inner).get(project) == Some(&slots);
+        let known = self
+            .last_cleaned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(project)
+            == Some(&slots);
         let taken = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
-        !known && !taken.iter().any(|(it, number)| it == project && *number >= slots)
+        !known
+            && !taken
+                .iter()
+                .any(|(it, number)| it == project && *number >= slots)
     }
 
     fn has_passed(&self, key: &PassedTree) -> bool {
-        self.passed.lock().unwrap_or_else(PoisonError::into_inner).contains(key)
+        self.passed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(key)
     }
 
     fn record_passed(&self, key: PassedTree) {
@@ -89,7 +104,11 @@ impl ValidationSlots {
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
-        let mut taken = self.slots.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .slots
+            .in_use
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         taken.remove(&(self.project.clone(), self.number));
     }
 }
@@ -107,7 +126,11 @@ pub(super) fn first_failed_check(
     let task = merge_validations(tasks).ok_or("the trial has no landings")?;
     let key = PassedTree {
         project: project.name.clone(),
-        tree: engine.shared.git.tree_of(&train.repo, new).map_err(|it| it.to_string())?,
+        tree: engine
+            .shared
+            .git
+            .tree_of(&train.repo, new)
+            .map_err(|it| it.to_string())?,
         checks: task.validation.clone(),
         commands: project.validation.clone(),
         environment: validation::task_env(&task, project),
@@ -118,17 +141,41 @@ pub(super) fn first_failed_check(
     }
     remove_surplus_slots(engine, train);
     let slot = bench.reserve_slot(&project.name);
-    let staging = engine.shared.git.stage(&train.repo, slot.number, new).map_err(|it| it.to_string())?;
+    let staging = engine
+        .shared
+        .git
+        .stage(&train.repo, slot.number, new)
+        .map_err(|it| it.to_string())?;
     crate::failpoint::hit("trial.staged");
     let wanted = || watch.is_still_relevant();
-    let found = match prepare_slot(engine, &train.repo, (&task, project), (slot.number, new), (&staging, &wanted))? {
+    let found = match prepare_slot(
+        engine,
+        &train.repo,
+        (&task, project),
+        (slot.number, new),
+        (&staging, &wanted),
+    )? {
         Some(broken) => Some(broken),
         None => {
-            let shut_in = validation::check_sandbox(&*engine.shared.git, &train.repo, project.settings.run.sandbox);
+            let shut_in = validation::check_sandbox(
+                &*engine.shared.git,
+                &train.repo,
+                project.settings.run.sandbox,
+            );
             let newest = tasks.last().map_or(task.id, |task| task.id);
-            let entry = engine.shared.commands.register(CommandOwner::Trial(newest), "its checks");
-            let place = CheckDir { dir: &staging, sandbox: shut_in, env: vec![], is_wanted: Some(&wanted), entry: Some(&entry) };
-            let found = validation::first_failed_check(&*engine.shared.agents, &task, project, &place);
+            let entry = engine
+                .shared
+                .commands
+                .register(CommandOwner::Trial(newest), "its checks");
+            let place = CheckDir {
+                dir: &staging,
+                sandbox: shut_in,
+                env: vec![],
+                is_wanted: Some(&wanted),
+                entry: Some(&entry),
+            };
+            let found =
+                validation::first_failed_check(&*engine.shared.agents, &task, project, &place);
             found.map_err(validation::describe_agent_error)?
         }
     };
@@ -159,32 +206,84 @@ impl<'a> StagedCommit<'a> {
         // A ratchet that an earlier daemon started may run in a directory that is about to get
         // another commit.
         let ratchet = validation::ratchet_name(scene.attempt.id);
-        engine.shared.agents.abort_command(&ratchet).map_err(validation::describe_agent_error)?;
-        let slot = engine.shared.validation_slots.reserve_slot(&scene.project.name);
-        let dir = engine.shared.git.stage(&scene.repo, slot.number, commit).map_err(|error| error.to_string())?;
-        Ok(StagedCommit { engine, scene, commit: commit.clone(), slot, dir })
+        engine
+            .shared
+            .agents
+            .abort_command(&ratchet)
+            .map_err(validation::describe_agent_error)?;
+        let slot = engine
+            .shared
+            .validation_slots
+            .reserve_slot(&scene.project.name);
+        let dir = engine
+            .shared
+            .git
+            .stage(&scene.repo, slot.number, commit)
+            .map_err(|error| error.to_string())?;
+        Ok(StagedCommit {
+            engine,
+            scene,
+            commit: commit.clone(),
+            slot,
+            dir,
+        })
     }
 
     /// Runs the checks on the commit, up to the first one that fails.
     pub(in crate::perform) fn run_checks(&self) -> Result<Vec<CheckEvidence>, String> {
-        let AttemptContext { task, project, repo, .. } = self.scene;
-        let (slot, level) = ((self.slot.number, &self.commit), project.settings.run.sandbox);
+        let AttemptContext {
+            task,
+            project,
+            repo,
+            ..
+        } = self.scene;
+        let (slot, level) = (
+            (self.slot.number, &self.commit),
+            project.settings.run.sandbox,
+        );
         self.run_in_dir(level, |place, wanted| {
-            if let Some(broken) = prepare_slot(self.engine, repo, (task, project), slot, (&self.dir, wanted))? {
+            if let Some(broken) = prepare_slot(
+                self.engine,
+                repo,
+                (task, project),
+                slot,
+                (&self.dir, wanted),
+            )? {
                 let output = String::new();
-                return Ok(vec![CheckEvidence { check: "setup".into(), passed: false, outcome: broken.reason, output, duration_ms: 0 }]);
+                return Ok(vec![CheckEvidence {
+                    check: "setup".into(),
+                    passed: false,
+                    outcome: broken.reason,
+                    output,
+                    duration_ms: 0,
+                }]);
             }
-            validation::run_checks(&*self.engine.shared.agents, task, project, place).map_err(validation::describe_agent_error)
+            validation::run_checks(&*self.engine.shared.agents, task, project, place)
+                .map_err(validation::describe_agent_error)
         })
     }
 
     /// Runs the task's ratchet on the commit, once. Returns the reason if the ratchet refused it.
     pub(in crate::perform) fn run_ratchet(&self) -> Result<Option<String>, String> {
-        let AttemptContext { attempt, task, project, .. } = self.scene;
-        let level = project.settings.run.ratchet_sandbox.unwrap_or(SandboxLevel::Off);
+        let AttemptContext {
+            attempt,
+            task,
+            project,
+            ..
+        } = self.scene;
+        let level = project
+            .settings
+            .run
+            .ratchet_sandbox
+            .unwrap_or(SandboxLevel::Off);
         self.run_in_dir(Some(level), |place, _| {
-            validation::ratchet_refusal(&*self.engine.shared.agents, (task, project), attempt.id, place)
-                .map_err(validation::describe_agent_error)
+            validation::ratchet_refusal(
+                &*self.engine.shared.agents,
+                (task, project),
+                attempt.id,
+                place,
+            )
+            .map_err(validation::describe_agent_error)
         })
     }
 
@@ -195,11 +294,23 @@ impl<'a> StagedCommit<'a> {
         run: impl FnOnce(&CheckDir<'_>, &dyn Fn() -> bool) -> Result<T, String>,
     ) -> Result<T, String> {
         let (engine, AttemptContext { attempt, repo, .. }) = (self.engine, self.scene);
-        let entry = engine.shared.commands.register(CommandOwner::Attempt(attempt.id), "its checks");
+        let entry = engine
+            .shared
+            .commands
+            .register(CommandOwner::Attempt(attempt.id), "its checks");
         let wanted = || entry.is_wanted() && engine.can_start() && !engine.is_ending(attempt.id);
         let shut_in = validation::check_sandbox(&*engine.shared.git, repo, level);
         let env = validation::port_variables(&attempt.ports);
-        run(&CheckDir { dir: &self.dir, sandbox: shut_in, env, is_wanted: Some(&wanted), entry: Some(&entry) }, &wanted)
+        run(
+            &CheckDir {
+                dir: &self.dir,
+                sandbox: shut_in,
+                env,
+                is_wanted: Some(&wanted),
+                entry: Some(&entry),
+            },
+            &wanted,
+        )
     }
 }
 
@@ -212,10 +323,16 @@ fn remove_surplus_slots(engine: &Engine, train: &TrialBatch) {
     }
     match engine.shared.git.unstage(&train.repo, slots) {
         Ok(()) => {
-            bench.last_cleaned.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), slots);
+            bench
+                .last_cleaned
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(name.clone(), slots);
         }
         // These directories only take disk space. The next trial tries again.
-        Err(error) => tracing::warn!(project = %name, "could not remove surplus staging directories: {error}"),
+        Err(error) => {
+            tracing::warn!(project = %name, "could not remove surplus staging directories: {error}")
+        }
     }
 }
 
@@ -231,7 +348,11 @@ fn prepare_slot(
 ) -> Result<Option<FailedCheck>, String> {
     let settings = &project.settings.workspace;
     if !settings.copy.is_empty() {
-        engine.shared.git.prepare_staging(repo, slot, commit).map_err(|it| format!("{it} {}", it.hint))?;
+        engine
+            .shared
+            .git
+            .prepare_staging(repo, slot, commit)
+            .map_err(|it| format!("{it} {}", it.hint))?;
     }
     for command in &settings.setup {
         let check = CheckCommand {
@@ -240,11 +361,19 @@ fn prepare_slot(
             env: validation::task_env(task, project),
             timeout: Duration::from_millis(settings.setup_timeout.ms()),
             once_name: None,
-            sandbox: validation::check_sandbox(&*engine.shared.git, repo, project.settings.run.sandbox),
+            sandbox: validation::check_sandbox(
+                &*engine.shared.git,
+                repo,
+                project.settings.run.sandbox,
+            ),
         };
-        let result = validation::run_check(&*engine.shared.agents, &check, Some(wanted)).map_err(validation::describe_agent_error)?;
+        let result = validation::run_check(&*engine.shared.agents, &check, Some(wanted))
+            .map_err(validation::describe_agent_error)?;
         if !result.passed() {
-            let how = format!("the setup command `{command}` {}", validation::describe_end_with_hint(&result));
+            let how = format!(
+                "the setup command `{command}` {}",
+                validation::describe_end_with_hint(&result)
+            );
             return Ok(Some(FailedCheck::from_output(&how, &result.output)));
         }
     }
@@ -256,18 +385,32 @@ fn prepare_slot(
 ///
 /// Where a person has edited `regatta.toml` in the checkout, the project already has the checks of
 /// the saved file, and those count.
-pub(super) fn read_trunk_checks(engine: &Engine, train: &mut TrialBatch, tip: &CommitId) -> Result<(), String> {
+pub(super) fn read_trunk_checks(
+    engine: &Engine,
+    train: &mut TrialBatch,
+    tip: &CommitId,
+) -> Result<(), String> {
     let (Some(read), Some(file)) = (
         engine.shared.settings.parse_checks,
-        engine.shared.git.file_at(&train.repo, tip, "regatta.toml").map_err(|it| it.to_string())?,
+        engine
+            .shared
+            .git
+            .file_at(&train.repo, tip, "regatta.toml")
+            .map_err(|it| it.to_string())?,
     ) else {
         return Ok(());
     };
-    if engine.shared.git.is_edited(&train.repo, "regatta.toml", &file).map_err(|it| it.to_string())? {
+    if engine
+        .shared
+        .git
+        .is_edited(&train.repo, "regatta.toml", &file)
+        .map_err(|it| it.to_string())?
+    {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&file);
-    let checks = read(&text).map_err(|it| format!("the trunk's regatta.toml cannot be read: {it}"))?;
+    let checks =
+        read(&text).map_err(|it| format!("the trunk's regatta.toml cannot be read: {it}"))?;
     if let Some(commands) = checks.commands {
         train.project_with_trunk_checks.validation = commands;
     }
@@ -282,9 +425,9 @@ pub(super) fn read_trunk_checks(engine: &Engine, train: &mut TrialBatch, tip: &C
 pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     let asked = serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
     // FNV-1a: the hash needs no resistance against attacks, it only has to stay the same.
-    let hash = asked
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = asked.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 

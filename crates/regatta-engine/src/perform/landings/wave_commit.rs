@@ -8,7 +8,7 @@ use regatta_core::landing::{CarriedLanding, TrialOutcome, wave_commit};
 use crate::Engine;
 use crate::ports::git::Authorship;
 
-use super::{TrialMember, TrialBatch, landing_authorship};
+use super::{TrialBatch, TrialMember, landing_authorship};
 
 /// The wave whose landings are being merged.
 #[derive(Default)]
@@ -35,12 +35,19 @@ impl OpenWave {
         carries: &mut [CarriedLanding],
         tip: CommitId,
     ) -> Result<CommitId, TrialOutcome> {
-        let next = train.members.get(carries.len()).and_then(|it| wave_commit::wave_of(board, &it.landing));
+        let next = train
+            .members
+            .get(carries.len())
+            .and_then(|it| wave_commit::wave_of(board, &it.landing));
         if next.is_some() && next == self.wave {
             return Ok(tip);
         }
         let tip = self.close(engine, (train, board), carries, tip)?;
-        *self = OpenWave { wave: next, base_tip: Some(tip.clone()), first_member: carries.len() };
+        *self = OpenWave {
+            wave: next,
+            base_tip: Some(tip.clone()),
+            first_member: carries.len(),
+        };
         Ok(tip)
     }
 
@@ -52,38 +59,71 @@ impl OpenWave {
         carries: &mut [CarriedLanding],
         tip: CommitId,
     ) -> Result<CommitId, TrialOutcome> {
-        let (Some(wave), Some(onto)) = (self.wave, &self.base_tip) else { return Ok(tip) };
+        let (Some(wave), Some(onto)) = (self.wave, &self.base_tip) else {
+            return Ok(tip);
+        };
         let members = &train.members[self.first_member..carries.len()];
         if members.len() < 2 || tip == *onto {
             return Ok(tip);
         }
         let by = wave_authorship(train, board, wave, members);
         let one = engine.shared.git.squash_range(&train.repo, onto, &tip, &by);
-        let one = one.map_err(|error| TrialOutcome::Held { landing: None, reason: error.to_string() })?;
+        let one = one.map_err(|error| TrialOutcome::Held {
+            landing: None,
+            reason: error.to_string(),
+        })?;
         // A landing that brought nothing new counts as landed with the others.
-        carries[self.first_member..].iter_mut().for_each(|it| it.commit = one.clone());
+        carries[self.first_member..]
+            .iter_mut()
+            .for_each(|it| it.commit = one.clone());
         Ok(one)
     }
 }
 
 /// Returns the author and the message of a wave's commit. The same members always give the same
 /// text.
-fn wave_authorship(train: &TrialBatch, board: &Board, (mission, step): wave_commit::WaveId, members: &[TrialMember]) -> Authorship {
+fn wave_authorship(
+    train: &TrialBatch,
+    board: &Board,
+    (mission, step): wave_commit::WaveId,
+    members: &[TrialMember],
+) -> Authorship {
     let mut members: Vec<&TrialMember> = members.iter().collect();
     members.sort_by_key(|it| it.task.id);
     let mut agents: Vec<&str> = members.iter().map(|it| it.landing.agent.as_str()).collect();
     agents.sort_unstable();
     agents.dedup();
-    let title = board.missions.get(&mission).map_or("", |it| it.title.trim());
+    let title = board
+        .missions
+        .get(&mission)
+        .map_or("", |it| it.title.trim());
     let mut message = format!("{title}: wave {step} of {mission}\n\n");
     for member in &members {
         message += &format!("- {}: {}\n", member.task.id, member.task.subject);
     }
-    let trailers = members.iter().flat_map(|it| message_trailers(&landing_authorship(train, it).message));
-    message += &format!("\nRegatta-Mission: {mission}\n{}", trailers.collect::<String>());
-    let seconds = members.iter().map(|it| it.landing.queued_unix_ms / 1_000).max().unwrap_or(0);
-    let name = if let [only] = agents.as_slice() { (*only).to_owned() } else { "regatta".to_owned() };
-    Authorship { email: format!("{}@regatta.invalid", name.replace('/', ".")), name, message, unix_seconds: seconds }
+    let trailers = members
+        .iter()
+        .flat_map(|it| message_trailers(&landing_authorship(train, it).message));
+    message += &format!(
+        "\nRegatta-Mission: {mission}\n{}",
+        trailers.collect::<String>()
+    );
+    let seconds = members
+        .iter()
+        .map(|it| it.landing.queued_unix_ms / 1_000)
+        .max()
+        .unwrap_or(0);
+    let name = if let [only] = agents.as_slice() {
+        (*only).to_owned()
+    } else {
+        "regatta".to_owned()
+    };
+    Authorship {
+        email: format!("{}@regatta.invalid", name.replace('/', ".")),
+        name,
+        message,
+        unix_seconds: seconds,
+    }
 }
 
 /// Returns the lines of the last paragraph of a landing's own message.

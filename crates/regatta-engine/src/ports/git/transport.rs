@@ -26,7 +26,9 @@ impl GitService {
     }
     /// Returns the service with this name.
     pub fn from_name(name: &str) -> Option<GitService> {
-        [GitService::UploadPack, GitService::ReceivePack].into_iter().find(|it| it.name() == name)
+        [GitService::UploadPack, GitService::ReceivePack]
+            .into_iter()
+            .find(|it| it.name() == name)
     }
 }
 
@@ -54,7 +56,10 @@ pub struct GitRemote {
 /// Prints the remote without its token (S4).
 impl fmt::Debug for GitRemote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("url", &self.url).field("ca", &self.ca).finish_non_exhaustive()
+        f.debug_struct("Remote")
+            .field("url", &self.url)
+            .field("ca", &self.ca)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,9 +67,15 @@ impl fmt::Debug for GitRemote {
 /// `refs/regatta/keep/A7-0123456789ab`.
 pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix("refs/regatta/keep/")?;
-    let (attempt, earlier) = name.split_once('-').map_or((name, None), |it| (it.0, Some(it.1)));
-    let plain =
-        earlier.is_none_or(|it| !it.is_empty() && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-'));
+    let (attempt, earlier) = name
+        .split_once('-')
+        .map_or((name, None), |it| (it.0, Some(it.1)));
+    let plain = earlier.is_none_or(|it| {
+        !it.is_empty()
+            && it
+                .bytes()
+                .all(|it| it.is_ascii_alphanumeric() || it == b'-')
+    });
     let id: AttemptId = attempt.parse().ok()?;
     // Only the canonical spelling counts, because any other spelling is another ref.
     (plain && id.to_string() == attempt).then_some(id)
@@ -76,8 +87,14 @@ mod tests {
 
     #[test]
     fn s4_debug_output_of_a_remote_hides_its_token() {
-        let remote = GitRemote { url: "http://host/git/shop".into(), token: "rt_secret".into(), ca: None };
-        assert!(format!("{remote:?}").contains("host") && !format!("{remote:?}").contains("secret"));
+        let remote = GitRemote {
+            url: "http://host/git/shop".into(),
+            token: "rt_secret".into(),
+            ca: None,
+        };
+        assert!(
+            format!("{remote:?}").contains("host") && !format!("{remote:?}").contains("secret")
+        );
     }
 
     #[test]
@@ -86,12 +103,29 @@ mod tests {
         assert_eq!(keeps("A7"), Some(AttemptId(7)));
         assert_eq!(keeps("A7-0123456789ab"), Some(AttemptId(7)));
         assert_eq!(keeps("A7-0123456789ab-ba9876543210"), Some(AttemptId(7)));
-        for bad in ["", "A", "7", "a7", "A07", "A7-", "A7/x", "A7-../A8", "A7-x.lock", "A7 ", "A-7", "A7-ä", "A7\0"] {
+        for bad in [
+            "",
+            "A",
+            "7",
+            "a7",
+            "A07",
+            "A7-",
+            "A7/x",
+            "A7-../A8",
+            "A7-x.lock",
+            "A7 ",
+            "A-7",
+            "A7-ä",
+            "A7\0",
+        ] {
             assert_eq!(keeps(bad), None, "{bad:?}");
         }
         assert_eq!(attempt_of_keep_ref("refs/heads/A7"), None);
         assert_eq!(attempt_of_keep_ref("refs/regatta/base/A7"), None);
-        assert_eq!(GitService::from_name("git-upload-pack"), Some(GitService::UploadPack));
+        assert_eq!(
+            GitService::from_name("git-upload-pack"),
+            Some(GitService::UploadPack)
+        );
         assert_eq!(GitService::from_name("git-upload-archive"), None);
     }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::super::double::{ServiceDouble, CallRecords, ViolationKind};
-use super::super::outgoing_request::{self, OutgoingRequest, DeliveryError};
+use super::super::double::{CallRecords, ServiceDouble, ViolationKind};
+use super::super::outgoing_request::{self, DeliveryError, OutgoingRequest};
 use super::super::signature;
 use super::payloads;
 use super::state::{GitHubApp, GitHubDelivery, GitHubState};
@@ -33,10 +33,18 @@ impl GitHubState {
         payload["organization"] = json!({"login": owner});
         payload["sender"] = payloads::user(sender);
         for app in &mut self.apps {
-            let installed = app.installations.iter().find(|it| it.1 == owner).map(|it| it.0);
-            let listens = app.events.iter().any(|it| it == event) && only.is_none_or(|it| it == app.app.slug);
-            let Some(installation) = installed.filter(|_| listens) else { continue };
-            payload["installation"] = json!({"id": installation, "node_id": format!("I_{installation}")});
+            let installed = app
+                .installations
+                .iter()
+                .find(|it| it.1 == owner)
+                .map(|it| it.0);
+            let listens =
+                app.events.iter().any(|it| it == event) && only.is_none_or(|it| it == app.app.slug);
+            let Some(installation) = installed.filter(|_| listens) else {
+                continue;
+            };
+            payload["installation"] =
+                json!({"id": installation, "node_id": format!("I_{installation}")});
             let number = ledger.next();
             app.deliveries.push(GitHubDelivery {
                 id: 9_000_000 + number,
@@ -64,17 +72,29 @@ fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> Out
         ("x-github-event", delivery.event.clone()),
         ("x-github-delivery", delivery.guid.clone()),
         ("x-github-hook-id", (app.id + 1000).to_string()),
-        ("x-github-hook-installation-target-type", "integration".to_owned()),
+        (
+            "x-github-hook-installation-target-type",
+            "integration".to_owned(),
+        ),
         ("x-github-hook-installation-target-id", app.id.to_string()),
         ("x-hub-signature-256", format!("sha256={signature}")),
     ];
-    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
-    OutgoingRequest { url: url.to_owned(), headers, body: Bytes::from(body) }
+    let headers = headers
+        .into_iter()
+        .map(|it| (it.0.to_owned(), it.1))
+        .collect();
+    OutgoingRequest {
+        url: url.to_owned(),
+        headers,
+        body: Bytes::from(body),
+    }
 }
 
 /// Sends each pending webhook once, until the double ends.
 pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else { return };
+    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+        return;
+    };
     loop {
         changes.borrow_and_update();
         let Some(strong) = desk.upgrade() else { return };
@@ -113,20 +133,42 @@ async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) 
             app.forged_signatures -= 1;
             signer.webhook_secret = "somebody else's".into();
         }
-        let delivery = app.deliveries.iter().rev().find(|it| it.id == id).expect("the delivery is due");
+        let delivery = app
+            .deliveries
+            .iter()
+            .rev()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
         let url = app.webhook.as_deref().unwrap_or_default();
-        (webhook_request(&signer, url, delivery), ledger.scale.scale_deadline(WEBHOOK_TIMEOUT))
+        (
+            webhook_request(&signer, url, delivery),
+            ledger.scale.scale_deadline(WEBHOOK_TIMEOUT),
+        )
     });
     let result = outgoing_request::deliver_request(letter, patience).await;
     desk.update(|world, ledger| {
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().rev().find(|it| it.id == id).expect("the delivery is due");
+        let delivery = app
+            .deliveries
+            .iter_mut()
+            .rev()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
         delivery.delivered_at = signature::unix_time();
         (delivery.status_code, delivery.status) = match &result {
-            Ok(receipt) if (200..300).contains(&receipt.status) => (Some(receipt.status), "OK".into()),
-            Ok(receipt) => (Some(receipt.status), format!("Invalid HTTP Response: {}", receipt.status)),
+            Ok(receipt) if (200..300).contains(&receipt.status) => {
+                (Some(receipt.status), "OK".into())
+            }
+            Ok(receipt) => (
+                Some(receipt.status),
+                format!("Invalid HTTP Response: {}", receipt.status),
+            ),
             Err(DeliveryError::TimedOut) => {
-                ledger.add_violation(&app.app.slug, ViolationKind::Late, format!("{} was not answered in time", delivery.event));
+                ledger.add_violation(
+                    &app.app.slug,
+                    ViolationKind::Late,
+                    format!("{} was not answered in time", delivery.event),
+                );
                 (Some(0), "timed out".into())
             }
             Err(DeliveryError::Refused) => (Some(0), "failed to connect to host".into()),
@@ -135,11 +177,25 @@ async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) 
 }
 
 /// Sends a webhook again with the same GUID and a new id.
-pub(crate) fn queue_redelivery(app: &mut super::state::GitHubAppState, ledger: &mut CallRecords, id: u64) -> bool {
-    let Some(old) = app.deliveries.iter().find(|it| it.id == id).cloned() else { return false };
+pub(crate) fn queue_redelivery(
+    app: &mut super::state::GitHubAppState,
+    ledger: &mut CallRecords,
+    id: u64,
+) -> bool {
+    let Some(old) = app.deliveries.iter().find(|it| it.id == id).cloned() else {
+        return false;
+    };
     let id = 9_000_000 + ledger.next();
     let delivered_at = signature::unix_time();
     let status = "pending".into();
-    app.deliveries.push(GitHubDelivery { id, is_redelivery: true, is_sent: false, status_code: None, status, delivered_at, ..old });
+    app.deliveries.push(GitHubDelivery {
+        id,
+        is_redelivery: true,
+        is_sent: false,
+        status_code: None,
+        status,
+        delivered_at,
+        ..old
+    });
     true
 }

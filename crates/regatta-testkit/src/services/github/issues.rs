@@ -4,24 +4,41 @@ use serde_json::{Value, json};
 
 use super::super::double::{ServiceAnswer, ViolationKind};
 use super::super::signature;
-use super::routes::{GitHubResult, GitHubError, GitHubRequest, invalid, not_found};
 use super::payloads;
+use super::routes::{GitHubError, GitHubRequest, GitHubResult, invalid, not_found};
 use super::state::{GitHubComment, GitHubIssue, GitHubReaction};
 
-const REACTION_CONTENTS: [&str; 8] = ["+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes"];
+const REACTION_CONTENTS: [&str; 8] = [
+    "+1", "-1", "laugh", "confused", "heart", "hooray", "rocket", "eyes",
+];
 
 pub(crate) fn parse_number(number: &str) -> Result<u64, GitHubError> {
     number.parse().map_err(|_| not_found())
 }
 
-pub(crate) fn answer_issue(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, rest: &[&str]) -> GitHubResult {
+pub(crate) fn answer_issue(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    rest: &[&str],
+) -> GitHubResult {
     match (method, rest) {
         (_, ["comments", id]) => answer_comment(turn, repo, method, parse_number(id)?),
         (_, ["comments", id, "reactions", rest @ ..]) => {
             let id = parse_number(id)?;
-            let of = &mut turn.repo(repo)?.comment_mut(id).ok_or_else(not_found)?.1.clone();
+            let of = &mut turn
+                .repo(repo)?
+                .comment_mut(id)
+                .ok_or_else(not_found)?
+                .1
+                .clone();
             let done = answer_reactions(turn, method, rest, of)?;
-            turn.repo(repo)?.comment_mut(id).ok_or_else(not_found)?.1.reactions.clone_from(&of.reactions);
+            turn.repo(repo)?
+                .comment_mut(id)
+                .ok_or_else(not_found)?
+                .1
+                .reactions
+                .clone_from(&of.reactions);
             Ok(done)
         }
         ("POST", []) => create_issue(turn, repo),
@@ -31,22 +48,43 @@ pub(crate) fn answer_issue(turn: &mut GitHubRequest<'_>, repo: &str, method: &st
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
             let since = turn.request.query("since").unwrap_or_default();
             let place = turn.github.repo(repo).ok_or_else(not_found)?;
-            let all = turn.github.comments(repo, number).iter().filter(|it| *signature::iso_time(it.updated) >= *since);
-            let all = all.map(|it| payloads::comment(turn.github, place, number, it)).collect();
+            let all = turn
+                .github
+                .comments(repo, number)
+                .iter()
+                .filter(|it| *signature::iso_time(it.updated) >= *since);
+            let all = all
+                .map(|it| payloads::comment(turn.github, place, number, it))
+                .collect();
             Ok(turn.page(all, None))
         }
         ("POST", [number, "comments"]) => {
             let (number, body) = (parse_number(number)?, turn.body_text(true)?);
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
             let (login, slug) = (turn.app_login(), turn.app_slug());
-            let id = turn.github.add_comment(turn.records, repo, number, (&login, Some(&slug)), &body);
-            Ok(ServiceAnswer::with_status(201, comment_json(turn, repo, id)?))
+            let id =
+                turn.github
+                    .add_comment(turn.records, repo, number, (&login, Some(&slug)), &body);
+            Ok(ServiceAnswer::with_status(
+                201,
+                comment_json(turn, repo, id)?,
+            ))
         }
         (_, [number, "reactions", rest @ ..]) => {
             let number = parse_number(number)?;
-            let of = &mut turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?.body.clone();
+            let of = &mut turn
+                .repo(repo)?
+                .issues
+                .get(&number)
+                .ok_or_else(not_found)?
+                .body
+                .clone();
             let done = answer_reactions(turn, method, rest, of)?;
-            let issue = turn.repo(repo)?.issues.get_mut(&number).ok_or_else(not_found)?;
+            let issue = turn
+                .repo(repo)?
+                .issues
+                .get_mut(&number)
+                .ok_or_else(not_found)?;
             issue.body.reactions.clone_from(&of.reactions);
             Ok(done)
         }
@@ -55,25 +93,46 @@ pub(crate) fn answer_issue(turn: &mut GitHubRequest<'_>, repo: &str, method: &st
 }
 
 /// Lists, adds or removes reactions.
-pub(crate) fn answer_reactions(turn: &mut GitHubRequest<'_>, method: &str, rest: &[&str], of: &mut GitHubComment) -> GitHubResult {
+pub(crate) fn answer_reactions(
+    turn: &mut GitHubRequest<'_>,
+    method: &str,
+    rest: &[&str],
+    of: &mut GitHubComment,
+) -> GitHubResult {
     let login = turn.app_login();
     match (method, rest) {
         ("GET", []) => Ok(turn.page(of.reactions.iter().map(payloads::reaction).collect(), None)),
         ("POST", []) => {
             let content = turn.required_text("content")?;
             if !REACTION_CONTENTS.contains(&content.as_str()) {
-                return Err(invalid(ViolationKind::BadField, "content", "content is not one of the eight"));
+                return Err(invalid(
+                    ViolationKind::BadField,
+                    "content",
+                    "content is not one of the eight",
+                ));
             }
-            if let Some(had) = of.reactions.iter().find(|it| it.content == content && it.user == login) {
+            if let Some(had) = of
+                .reactions
+                .iter()
+                .find(|it| it.content == content && it.user == login)
+            {
                 return Ok(ServiceAnswer::ok(payloads::reaction(had)));
             }
-            let added = GitHubReaction { id: turn.records.next(), content, user: login };
+            let added = GitHubReaction {
+                id: turn.records.next(),
+                content,
+                user: login,
+            };
             of.reactions.push(added.clone());
             Ok(ServiceAnswer::with_status(201, payloads::reaction(&added)))
         }
         ("DELETE", [id]) => {
             let id = parse_number(id)?;
-            let at = of.reactions.iter().position(|it| it.id == id).ok_or_else(not_found)?;
+            let at = of
+                .reactions
+                .iter()
+                .position(|it| it.id == id)
+                .ok_or_else(not_found)?;
             of.reactions.remove(at);
             Ok(ServiceAnswer::with_status(204, Value::Null))
         }
@@ -82,20 +141,32 @@ pub(crate) fn answer_reactions(turn: &mut GitHubRequest<'_>, method: &str, rest:
 }
 
 fn comment_json(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, GitHubError> {
-    let (number, comment) = turn.repo(repo)?.comment_mut(id).map(|it| (it.0, it.1.clone())).ok_or_else(not_found)?;
+    let (number, comment) = turn
+        .repo(repo)?
+        .comment_mut(id)
+        .map(|it| (it.0, it.1.clone()))
+        .ok_or_else(not_found)?;
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
     Ok(payloads::comment(turn.github, place, number, &comment))
 }
 
 fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u64) -> GitHubResult {
-    let (number, found) = turn.repo(repo)?.comment_mut(id).map(|it| (it.0, it.1.clone())).ok_or_else(not_found)?;
+    let (number, found) = turn
+        .repo(repo)?
+        .comment_mut(id)
+        .map(|it| (it.0, it.1.clone()))
+        .ok_or_else(not_found)?;
     if method == "GET" {
         return Ok(ServiceAnswer::ok(comment_json(turn, repo, id)?));
     }
     let (login, slug) = (turn.app_login(), turn.app_slug());
     if found.user != login {
         // GitHub allows this for an app with write access, but a bridge that does it has a bug.
-        turn.records.add_violation(&slug, ViolationKind::NotOwned, format!("{method} of comment {id} by {}", found.user));
+        turn.records.add_violation(
+            &slug,
+            ViolationKind::NotOwned,
+            format!("{method} of comment {id} by {}", found.user),
+        );
         return Err(GitHubError {
             status: 403,
             message: "Must have admin rights to Repository.".into(),
@@ -104,11 +175,13 @@ fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u6
         });
     }
     if method == "DELETE" {
-        turn.github.delete_comment(turn.records, repo, (number, id), &login);
+        turn.github
+            .delete_comment(turn.records, repo, (number, id), &login);
         return Ok(ServiceAnswer::with_status(204, Value::Null));
     }
     let body = turn.body_text(true)?;
-    turn.github.edit_comment(turn.records, repo, id, &login, &body);
+    turn.github
+        .edit_comment(turn.records, repo, id, &login, &body);
     Ok(ServiceAnswer::ok(comment_json(turn, repo, id)?))
 }
 
@@ -116,20 +189,45 @@ fn create_issue(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let (title, body) = (turn.required_text("title")?, turn.body_text(false)?);
     turn.repo(repo)?;
     let (login, slug) = (turn.app_login(), turn.app_slug());
-    let number = turn.github.open(turn.records, repo, (&login, Some(&slug)), (&title, &body), None);
+    let number = turn.github.open(
+        turn.records,
+        repo,
+        (&login, Some(&slug)),
+        (&title, &body),
+        None,
+    );
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    Ok(ServiceAnswer::with_status(201, payloads::issue(turn.github, place, &place.issues[&number])))
+    Ok(ServiceAnswer::with_status(
+        201,
+        payloads::issue(turn.github, place, &place.issues[&number]),
+    ))
 }
 
 /// Applies the fields of a PATCH to an issue or a pull request.
-pub(crate) fn apply_patch(turn: &mut GitHubRequest<'_>, repo: &str, number: u64) -> Result<(), GitHubError> {
+pub(crate) fn apply_patch(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    number: u64,
+) -> Result<(), GitHubError> {
     let (title, state) = (turn.input["title"].as_str(), turn.input["state"].as_str());
-    let body = if turn.input["body"].is_null() { None } else { Some(turn.body_text(false)?) };
+    let body = if turn.input["body"].is_null() {
+        None
+    } else {
+        Some(turn.body_text(false)?)
+    };
     if state.is_some_and(|it| it != "open" && it != "closed") {
-        return Err(invalid(ViolationKind::BadField, "state", "state is open or closed"));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "state",
+            "state is open or closed",
+        ));
     }
     let (title, state) = (title.map(str::to_owned), state.map(str::to_owned));
-    let issue = turn.repo(repo)?.issues.get_mut(&number).ok_or_else(not_found)?;
+    let issue = turn
+        .repo(repo)?
+        .issues
+        .get_mut(&number)
+        .ok_or_else(not_found)?;
     if let Some(title) = title {
         issue.title = title;
     }
@@ -144,13 +242,22 @@ pub(crate) fn apply_patch(turn: &mut GitHubRequest<'_>, repo: &str, number: u64)
     Ok(())
 }
 
-fn answer_one_issue(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, number: u64) -> GitHubResult {
+fn answer_one_issue(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    number: u64,
+) -> GitHubResult {
     turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
     if method == "PATCH" {
         apply_patch(turn, repo, number)?;
     }
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    Ok(ServiceAnswer::ok(payloads::issue(turn.github, place, &place.issues[&number])))
+    Ok(ServiceAnswer::ok(payloads::issue(
+        turn.github,
+        place,
+        &place.issues[&number],
+    )))
 }
 
 impl super::state::GitHubState {
@@ -167,8 +274,16 @@ impl super::state::GitHubState {
         let number = place.issues.keys().last().copied().unwrap_or(0) + 1;
         let is_pull = pull.is_some();
         let (text, title) = (new_comment(ledger, user, app, body), title.to_owned());
-        let issue =
-            GitHubIssue { number, title, body: text, is_open: true, labels: vec![], assignees: vec![], comments: vec![], pull };
+        let issue = GitHubIssue {
+            number,
+            title,
+            body: text,
+            is_open: true,
+            labels: vec![],
+            assignees: vec![],
+            comments: vec![],
+            pull,
+        };
         place.issues.insert(number, issue);
         let (event, payload) = self.webhook_subject(repo, number);
         debug_assert_eq!(is_pull, event == "pull_request");
@@ -181,9 +296,15 @@ impl super::state::GitHubState {
         let place = self.repo(repo).expect("there is such a repository");
         let issue = &place.issues[&number];
         if issue.pull.is_some() {
-            return ("pull_request", json!({"number": number, "pull_request": payloads::pull(self, place, issue)}));
+            return (
+                "pull_request",
+                json!({"number": number, "pull_request": payloads::pull(self, place, issue)}),
+            );
         }
-        ("issues", json!({"issue": payloads::issue(self, place, issue)}))
+        (
+            "issues",
+            json!({"issue": payloads::issue(self, place, issue)}),
+        )
     }
 
     fn comment_payload(&self, repo: &str, number: u64, comment: &GitHubComment) -> Value {
@@ -203,9 +324,20 @@ impl super::state::GitHubState {
     ) -> u64 {
         let comment = new_comment(ledger, user, app, body);
         let place = self.repo_mut(repo).expect("there is such a repository");
-        place.issues.get_mut(&number).expect("there is such an issue").comments.push(comment.clone());
+        place
+            .issues
+            .get_mut(&number)
+            .expect("there is such an issue")
+            .comments
+            .push(comment.clone());
         let payload = self.comment_payload(repo, number, &comment);
-        self.queue_webhooks(ledger, repo, ("issue_comment", "created", user), payload, None);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("issue_comment", "created", user),
+            payload,
+            None,
+        );
         comment.id
     }
 
@@ -226,7 +358,13 @@ impl super::state::GitHubState {
         let comment = comment.clone();
         let mut payload = self.comment_payload(repo, number, &comment);
         payload["changes"] = json!({"body": {"from": before}});
-        self.queue_webhooks(ledger, repo, ("issue_comment", "edited", user), payload, None);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("issue_comment", "edited", user),
+            payload,
+            None,
+        );
     }
 
     /// Deletes a comment, and sends the webhook.
@@ -238,16 +376,36 @@ impl super::state::GitHubState {
         user: &str,
     ) {
         let place = self.repo_mut(repo).expect("there is such a repository");
-        let gone = place.comment_mut(id).expect("there is such a comment").1.clone();
+        let gone = place
+            .comment_mut(id)
+            .expect("there is such a comment")
+            .1
+            .clone();
         let payload = self.comment_payload(repo, number, &gone);
         let place = self.repo_mut(repo).expect("there is such a repository");
-        place.issues.get_mut(&number).expect("there is such an issue").comments.retain(|it| it.id != id);
-        self.queue_webhooks(ledger, repo, ("issue_comment", "deleted", user), payload, None);
+        place
+            .issues
+            .get_mut(&number)
+            .expect("there is such an issue")
+            .comments
+            .retain(|it| it.id != id);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("issue_comment", "deleted", user),
+            payload,
+            None,
+        );
     }
 }
 
 /// Returns a new text of a user.
-pub(crate) fn new_comment(ledger: &mut super::super::double::CallRecords, user: &str, app: Option<&str>, body: &str) -> GitHubComment {
+pub(crate) fn new_comment(
+    ledger: &mut super::super::double::CallRecords,
+    user: &str,
+    app: Option<&str>,
+    body: &str,
+) -> GitHubComment {
     let now = signature::unix_time();
     GitHubComment {
         id: 1_000_000 + ledger.next(),

@@ -3,23 +3,24 @@
 //!
 //! ```text
 //! let github = GitHub::start().await;
-//! let claude = github.app("claude-bot");                            // App: id, client_id, private_key, webhook_secret
-//! github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
-//! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at `acme`
-//! github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
+//! let claude = github.app("claude-bot");                            // App: id, client_id,
+//! private_key, webhook_secret github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
+//! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at
+//! `acme` github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
 //! github.remote("acme/shop", &bare);                                // the branches of a real
 //! repository
 //!
 //! let number = github.open_issue("ann", "acme/shop", "Login", "It fails.");
 //! let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
-//! github.edit_comment(…), github.delete_comment(…), github.label(…), github.assign(…), github.react(…)
-//! let pull = github.open_pull("ann", "acme/shop", ("Title", "body"), ("head", "main"), "the diff");
-//! let id = github.review_comment("ann", "acme/shop", pull, ("src/a.rs", 3), "Why?", None);
-//! github.rerequest("ann", "acme/shop", check), github.request_action("ann", "acme/shop", check, "identifier")
+//! github.edit_comment(…), github.delete_comment(…), github.label(…), github.assign(…),
+//! github.react(…) let pull = github.open_pull("ann", "acme/shop", ("Title", "body"), ("head",
+//! "main"), "the diff"); let id = github.review_comment("ann", "acme/shop", pull, ("src/a.rs", 3),
+//! "Why?", None); github.rerequest("ann", "acme/shop", check), github.request_action("ann",
+//! "acme/shop", check, "identifier")
 //!
-//! github.comments("acme/shop", number), github.review_comments(…), github.pulls(…), github.checks(…), github.issue(…)
-//! github.deliveries("claude-bot")                                   // webhooks and the answers to
-//! them
+//! github.comments("acme/shop", number), github.review_comments(…), github.pulls(…),
+//! github.checks(…), github.issue(…) github.deliveries("claude-bot")
+//! // webhooks and the answers to them
 //! github.app_token("claude-bot")                                    // a valid JWT, for a client
 //! without a library
 //! ```
@@ -33,7 +34,8 @@
 //! - tokens of installations, which live an hour and reach only repositories of their owner;
 //! - a `User-Agent`, pages of 30, 65,536 characters in a body, and the fields of a check run;
 //! - an app changes only its own comments and checks;
-//! - a webhook is answered within 10 s ([`WEBHOOK_TIMEOUT`]); it is sent again only on request, with the
+//! - a webhook is answered within 10 s ([`WEBHOOK_TIMEOUT`]); it is sent again only on request,
+//!   with the
 //!   same GUID;
 //! - 5,000 requests per hour, 900 points per minute, 100 requests at once, and 80 requests per
 //!   minute and 500 per hour that create content.
@@ -46,9 +48,9 @@ mod checks;
 mod hooks;
 mod issues;
 mod keys;
+mod payloads;
 mod pulls;
 mod routes;
-mod payloads;
 mod state;
 
 use std::collections::BTreeMap;
@@ -58,8 +60,14 @@ use std::sync::Arc;
 use serde_json::json;
 
 pub use hooks::WEBHOOK_TIMEOUT;
-pub use routes::{MAX_CONCURRENT_REQUESTS, MAX_CONTENT_PER_HOUR, MAX_CONTENT_PER_MINUTE, MAX_POINTS_PER_MINUTE, MAX_REQUESTS_PER_HOUR, TOKEN_LIFETIME};
-pub use state::{GitHubApp, CheckRun, GitHubComment, GitHubDelivery, GitHubIssue, GitHubPullRequest, GitHubReaction, GitHubReviewComment, GitHubState};
+pub use routes::{
+    MAX_CONCURRENT_REQUESTS, MAX_CONTENT_PER_HOUR, MAX_CONTENT_PER_MINUTE, MAX_POINTS_PER_MINUTE,
+    MAX_REQUESTS_PER_HOUR, TOKEN_LIFETIME,
+};
+pub use state::{
+    CheckRun, GitHubApp, GitHubComment, GitHubDelivery, GitHubIssue, GitHubPullRequest,
+    GitHubReaction, GitHubReviewComment, GitHubState,
+};
 
 use super::double::ServiceDouble;
 use super::signature;
@@ -87,7 +95,11 @@ impl Drop for GitHub {
 impl GitHub {
     /// Starts the double on a free port of loopback. The API is directly below `base_url()`.
     pub async fn start() -> GitHub {
-        let world = GitHubState { apps: vec![], repos: vec![], tokens: vec![] };
+        let world = GitHubState {
+            apps: vec![],
+            repos: vec![],
+            tokens: vec![],
+        };
         let desk = ServiceDouble::open(world, routes::handle_request).await;
         tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&desk)));
         GitHub { double: desk }
@@ -99,12 +111,21 @@ impl GitHub {
             let number = world.apps.len();
             let app = GitHubApp {
                 id: 12_345 + number as u64,
-                client_id: format!("Iv23{}", signature::fake_token(&format!("client {slug}"), 16)),
+                client_id: format!(
+                    "Iv23{}",
+                    signature::fake_token(&format!("client {slug}"), 16)
+                ),
                 slug: slug.to_owned(),
                 private_key: access::private_key(number),
                 webhook_secret: signature::fake_token(&format!("webhook {slug}"), 32),
             };
-            let events = ["issues", "issue_comment", "pull_request", "pull_request_review_comment", "check_run"];
+            let events = [
+                "issues",
+                "issue_comment",
+                "pull_request",
+                "pull_request_review_comment",
+                "check_run",
+            ];
             world.apps.push(GitHubAppState {
                 app: app.clone(),
                 webhook: None,
@@ -126,16 +147,22 @@ impl GitHub {
 
     /// Sets the events that an app listens to.
     pub fn subscribe(&self, app: &str, events: &[&str]) {
-        let (at, events) = (self.app_index(app), events.iter().map(|it| (*it).to_owned()).collect());
+        let (at, events) = (
+            self.app_index(app),
+            events.iter().map(|it| (*it).to_owned()).collect(),
+        );
         self.update(|world, _| world.apps[at].events = events);
     }
 
     /// Adds a repository `owner/name`, and installs these apps at its owner.
     pub fn add_repo(&self, full_name: &str, apps: &[&str]) {
         let at: Vec<usize> = apps.iter().map(|it| self.app_index(it)).collect();
-        let (owner, name) = full_name.split_once('/').expect("a repository is owner/name");
+        let (owner, name) = full_name
+            .split_once('/')
+            .expect("a repository is owner/name");
         self.update(|world, ledger| {
-            let branches = BTreeMap::from([("main".to_owned(), signature::fake_token(full_name, 40))]);
+            let branches =
+                BTreeMap::from([("main".to_owned(), signature::fake_token(full_name, 40))]);
             world.repos.push(GitHubRepo {
                 id: 700 + ledger.next(),
                 owner: owner.to_owned(),
@@ -149,7 +176,8 @@ impl GitHub {
             for at in at {
                 let app = &mut world.apps[at];
                 if !app.installations.iter().any(|it| it.1 == owner) {
-                    app.installations.push((8_000 + ledger.next(), owner.to_owned()));
+                    app.installations
+                        .push((8_000 + ledger.next(), owner.to_owned()));
                 }
             }
         });
@@ -183,7 +211,13 @@ impl GitHub {
     /// Returns the installation of an app at an owner.
     pub fn installation(&self, app: &str, owner: &str) -> u64 {
         let at = self.app_index(app);
-        let found = self.view(|view| view.apps[at].installations.iter().find(|it| it.1 == owner).map(|it| it.0));
+        let found = self.view(|view| {
+            view.apps[at]
+                .installations
+                .iter()
+                .find(|it| it.1 == owner)
+                .map(|it| it.0)
+        });
         found.expect("the app is installed at this owner")
     }
 
@@ -196,7 +230,11 @@ impl GitHub {
     /// Signs any claims with an app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
         let part = |it: &serde_json::Value| access::encode_base64url(it.to_string().as_bytes());
-        let message = format!("{}.{}", part(&json!({"alg": "RS256", "typ": "JWT"})), part(claims));
+        let message = format!(
+            "{}.{}",
+            part(&json!({"alg": "RS256", "typ": "JWT"})),
+            part(claims)
+        );
         access::sign_with(self.app_index(app), message)
     }
 
@@ -246,14 +284,27 @@ impl GitHub {
         ((path, line), body): ((&str, u64), &str),
         reply_to: Option<u64>,
     ) -> u64 {
-        self.update(|world, ledger| world.add_review_comment(ledger, repo, number, (person, None), (path, line, reply_to, body)))
+        self.update(|world, ledger| {
+            world.add_review_comment(
+                ledger,
+                repo,
+                number,
+                (person, None),
+                (path, line, reply_to, body),
+            )
+        })
     }
 
     /// Adds a label to an issue or a pull request for a person.
     pub fn label(&self, person: &str, repo: &str, number: u64, label: &str) {
         self.update(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
-            place.issues.get_mut(&number).expect("there is such an issue").labels.push(label.to_owned());
+            place
+                .issues
+                .get_mut(&number)
+                .expect("there is such an issue")
+                .labels
+                .push(label.to_owned());
             let (event, mut payload) = world.webhook_subject(repo, number);
             payload["label"] = json!({"name": label});
             world.queue_webhooks(ledger, repo, (event, "labeled", person), payload, None);
@@ -264,7 +315,12 @@ impl GitHub {
     pub fn assign(&self, person: &str, repo: &str, number: u64, whom: &str) {
         self.update(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
-            place.issues.get_mut(&number).expect("there is such an issue").assignees.push(whom.to_owned());
+            place
+                .issues
+                .get_mut(&number)
+                .expect("there is such an issue")
+                .assignees
+                .push(whom.to_owned());
             let (event, mut payload) = world.webhook_subject(repo, number);
             payload["assignee"] = payloads::user(whom);
             world.queue_webhooks(ledger, repo, (event, "assigned", person), payload, None);
@@ -275,8 +331,17 @@ impl GitHub {
     pub fn react(&self, person: &str, repo: &str, comment: u64, content: &str) {
         self.update(|world, ledger| {
             let place = world.repo_mut(repo).expect("there is such a repository");
-            let reaction = GitHubReaction { id: ledger.next(), content: content.to_owned(), user: person.to_owned() };
-            place.comment_mut(comment).expect("there is such a comment").1.reactions.push(reaction);
+            let reaction = GitHubReaction {
+                id: ledger.next(),
+                content: content.to_owned(),
+                user: person.to_owned(),
+            };
+            place
+                .comment_mut(comment)
+                .expect("there is such a comment")
+                .1
+                .reactions
+                .push(reaction);
         });
     }
 
@@ -290,17 +355,37 @@ impl GitHub {
         self.queue_check_webhook(person, repo, check, ("requested_action", Some(identifier)));
     }
 
-    fn queue_check_webhook(&self, person: &str, repo: &str, check: u64, (action, identifier): (&str, Option<&str>)) {
+    fn queue_check_webhook(
+        &self,
+        person: &str,
+        repo: &str,
+        check: u64,
+        (action, identifier): (&str, Option<&str>),
+    ) {
         self.update(|world, ledger| {
             let place = world.repo(repo).expect("there is such a repository");
-            let check = place.checks.iter().find(|it| it.id == check).expect("there is such a check").clone();
+            let check = place
+                .checks
+                .iter()
+                .find(|it| it.id == check)
+                .expect("there is such a check")
+                .clone();
             let mut payload = json!({"check_run": payloads::check(world, place, &check)});
             if let Some(identifier) = identifier {
                 let offered = check.fields["actions"].as_array().into_iter().flatten();
-                assert!(offered.clone().any(|it| it["identifier"] == identifier), "there is no such button");
+                assert!(
+                    offered.clone().any(|it| it["identifier"] == identifier),
+                    "there is no such button"
+                );
                 payload["requested_action"] = json!({"identifier": identifier});
             }
-            world.queue_webhooks(ledger, repo, ("check_run", action, person), payload, Some(&check.app));
+            world.queue_webhooks(
+                ledger,
+                repo,
+                ("check_run", action, person),
+                payload,
+                Some(&check.app),
+            );
         });
     }
 
@@ -349,7 +434,11 @@ impl GitHub {
     /// Sends a webhook again with the same GUID, as the page of the app on GitHub does.
     pub fn redeliver(&self, app: &str, delivery: u64) {
         let at = self.app_index(app);
-        assert!(self.update(|world, ledger| hooks::queue_redelivery(&mut world.apps[at], ledger, delivery)));
+        assert!(self.update(|world, ledger| hooks::queue_redelivery(
+            &mut world.apps[at],
+            ledger,
+            delivery
+        )));
     }
 
     fn app_index(&self, app: &str) -> usize {

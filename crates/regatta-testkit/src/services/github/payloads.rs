@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use super::super::signature;
-use super::state::{GitHubApp, GitHubAppState, CheckRun, GitHubComment, GitHubDelivery, GitHubIssue, GitHubRepo, GitHubReviewComment, GitHubState};
+use super::state::{
+    CheckRun, GitHubApp, GitHubAppState, GitHubComment, GitHubDelivery, GitHubIssue, GitHubRepo,
+    GitHubReviewComment, GitHubState,
+};
 
 const SITE_URL: &str = "https://github.com";
 
@@ -13,7 +16,11 @@ fn user_number(login: &str) -> u64 {
 }
 
 pub(crate) fn user(login: &str) -> Value {
-    let kind = if login.ends_with("[bot]") { "Bot" } else { "User" };
+    let kind = if login.ends_with("[bot]") {
+        "Bot"
+    } else {
+        "User"
+    };
     json!({
         "login": login, "id": user_number(login), "node_id": format!("U_{}", signature::fake_token(login, 12)), "type": kind,
         "html_url": format!("{SITE_URL}/{login}"), "site_admin": false,
@@ -65,17 +72,29 @@ fn app_of_comment(world: &GitHubState, slug: Option<&String>) -> Value {
 
 fn reactions(of: &GitHubComment) -> Value {
     let mut shown = json!({"total_count": of.reactions.len()});
-    for name in ["+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes"] {
+    for name in [
+        "+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes",
+    ] {
         shown[name] = json!(of.reactions.iter().filter(|it| it.content == name).count());
     }
     shown
 }
 
 fn iso_time(at: std::time::Duration) -> String {
-    signature::iso_time(at).split('.').next().unwrap_or_default().to_owned() + "Z"
+    signature::iso_time(at)
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+        + "Z"
 }
 
-pub(crate) fn comment(world: &GitHubState, repo: &GitHubRepo, number: u64, of: &GitHubComment) -> Value {
+pub(crate) fn comment(
+    world: &GitHubState,
+    repo: &GitHubRepo,
+    number: u64,
+    of: &GitHubComment,
+) -> Value {
     json!({
         "id": of.id, "node_id": format!("IC_{}", of.id), "body": of.body, "user": user(&of.user),
         "html_url": format!("{SITE_URL}/{}/issues/{number}#issuecomment-{}", repo.full_name(), of.id),
@@ -86,11 +105,22 @@ pub(crate) fn comment(world: &GitHubState, repo: &GitHubRepo, number: u64, of: &
     })
 }
 
-pub(crate) fn review_comment(world: &GitHubState, repo: &GitHubRepo, number: u64, of: &GitHubReviewComment) -> Value {
+pub(crate) fn review_comment(
+    world: &GitHubState,
+    repo: &GitHubRepo,
+    number: u64,
+    of: &GitHubReviewComment,
+) -> Value {
     let mut shown = comment(world, repo, number, &of.comment);
     let id = of.comment.id;
-    shown["html_url"] = json!(format!("{SITE_URL}/{}/pull/{number}#discussion_r{id}", repo.full_name()));
-    shown["pull_request_url"] = json!(format!("https://api.github.com/repos/{}/pulls/{number}", repo.full_name()));
+    shown["html_url"] = json!(format!(
+        "{SITE_URL}/{}/pull/{number}#discussion_r{id}",
+        repo.full_name()
+    ));
+    shown["pull_request_url"] = json!(format!(
+        "https://api.github.com/repos/{}/pulls/{number}",
+        repo.full_name()
+    ));
     shown["path"] = json!(of.path);
     shown["line"] = json!(of.line);
     shown["side"] = json!("RIGHT");
@@ -129,7 +159,9 @@ pub(crate) fn issue(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) ->
 }
 
 pub(crate) fn pull(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) -> Value {
-    let Some(own) = &of.pull else { return Value::Null };
+    let Some(own) = &of.pull else {
+        return Value::Null;
+    };
     let mut shown = issue(world, repo, of);
     if let Some(it) = shown.as_object_mut() {
         it.remove("pull_request");
@@ -157,7 +189,13 @@ pub(crate) fn check(world: &GitHubState, repo: &GitHubRepo, of: &CheckRun) -> Va
         "external_id": "", "details_url": null, "started_at": null, "completed_at": null,
         "output": {"title": null, "summary": null, "text": null, "annotations_count": 0},
     });
-    for name in ["external_id", "details_url", "started_at", "completed_at", "output"] {
+    for name in [
+        "external_id",
+        "details_url",
+        "started_at",
+        "completed_at",
+        "output",
+    ] {
         if let Some(said) = of.fields.get(name) {
             shown[name] = said.clone();
         }
@@ -170,7 +208,11 @@ pub(crate) fn reaction(of: &super::state::GitHubReaction) -> Value {
         "created_at": iso_time(signature::unix_time())})
 }
 
-pub(crate) fn delivery(world: &GitHubState, of: &GitHubDelivery, whole: Option<&GitHubApp>) -> Value {
+pub(crate) fn delivery(
+    world: &GitHubState,
+    of: &GitHubDelivery,
+    whole: Option<&GitHubApp>,
+) -> Value {
     let repository = of.payload["repository"]["id"].clone();
     let mut shown = json!({
         "id": of.id, "guid": of.guid, "delivered_at": signature::iso_time(of.delivered_at), "redelivery": of.is_redelivery,
@@ -179,7 +221,11 @@ pub(crate) fn delivery(world: &GitHubState, of: &GitHubDelivery, whole: Option<&
         "installation_id": of.installation, "repository_id": repository, "throttled_at": null,
     });
     if let Some(app) = whole {
-        let url = world.apps.iter().find(|it| it.app.id == app.id).and_then(|it| it.webhook.clone());
+        let url = world
+            .apps
+            .iter()
+            .find(|it| it.app.id == app.id)
+            .and_then(|it| it.webhook.clone());
         shown["url"] = json!(url);
         shown["request"] = json!({
             "headers": {"X-GitHub-Delivery": of.guid, "X-GitHub-Event": of.event}, "payload": of.payload,

@@ -2,23 +2,37 @@
 
 use serde_json::{Value, json};
 
-use super::super::double::{ServiceAnswer, CallRecords, ViolationKind};
+use super::super::double::{CallRecords, ServiceAnswer, ViolationKind};
 use super::super::signature;
 use super::issues::{self, new_comment, parse_number};
-use super::routes::{GitHubResult, GitHubError, GitHubRequest, invalid, not_found};
 use super::payloads;
+use super::routes::{GitHubError, GitHubRequest, GitHubResult, invalid, not_found};
 use super::state::{GitHubPullRequest, GitHubRepo, GitHubReviewComment, GitHubState};
 
-pub(crate) fn answer_pulls(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, rest: &[&str]) -> GitHubResult {
+pub(crate) fn answer_pulls(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    rest: &[&str],
+) -> GitHubResult {
     match (method, rest) {
         ("GET", []) => list_pulls(turn, repo),
         ("POST", []) => create_pull(turn, repo),
         ("PATCH", ["comments", id]) => answer_review_comment(turn, repo, parse_number(id)?),
         (_, ["comments", id, "reactions", rest @ ..]) => {
             let id = parse_number(id)?;
-            let mut of = turn.repo(repo)?.review_comment_mut(id).ok_or_else(not_found)?.comment.clone();
+            let mut of = turn
+                .repo(repo)?
+                .review_comment_mut(id)
+                .ok_or_else(not_found)?
+                .comment
+                .clone();
             let done = issues::answer_reactions(turn, method, rest, &mut of)?;
-            turn.repo(repo)?.review_comment_mut(id).ok_or_else(not_found)?.comment.reactions = of.reactions;
+            turn.repo(repo)?
+                .review_comment_mut(id)
+                .ok_or_else(not_found)?
+                .comment
+                .reactions = of.reactions;
             Ok(done)
         }
         (_, [number]) => answer_one_pull(turn, repo, method, parse_number(number)?),
@@ -27,14 +41,18 @@ pub(crate) fn answer_pulls(turn: &mut GitHubRequest<'_>, repo: &str, method: &st
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
             let place = turn.github.repo(repo).ok_or_else(not_found)?;
             let all = turn.github.review_comments(repo, number);
-            let mut all: Vec<Value> =
-                all.iter().map(|it| payloads::review_comment(turn.github, place, number, it)).collect();
+            let mut all: Vec<Value> = all
+                .iter()
+                .map(|it| payloads::review_comment(turn.github, place, number, it))
+                .collect();
             if turn.request.query("direction") == Some("desc") {
                 all.reverse();
             }
             Ok(turn.page(all, None))
         }
-        ("POST", [number, "comments", id, "replies"]) => reply_to_comment(turn, repo, parse_number(number)?, parse_number(id)?),
+        ("POST", [number, "comments", id, "replies"]) => {
+            reply_to_comment(turn, repo, parse_number(number)?, parse_number(id)?)
+        }
         _ => Err(not_found()),
     }
 }
@@ -51,7 +69,13 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
             && head.is_none_or(|head| head == format!("{}:{}", place.owner, pull.head))
             && base.is_none_or(|base| base == pull.base)
     };
-    let found = place.issues.values().rev().filter(wanted).map(|it| payloads::pull(turn.github, place, it)).collect();
+    let found = place
+        .issues
+        .values()
+        .rev()
+        .filter(wanted)
+        .map(|it| payloads::pull(turn.github, place, it))
+        .collect();
     Ok(turn.page(found, None))
 }
 
@@ -60,35 +84,83 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let (head, base) = (turn.required_text("head")?, turn.required_text("base")?);
     let draft = turn.input["draft"].as_bool().unwrap_or(false);
     let place = turn.repo(repo)?;
-    let head = head.strip_prefix(&format!("{}:", place.owner)).unwrap_or(&head).to_owned();
+    let head = head
+        .strip_prefix(&format!("{}:", place.owner))
+        .unwrap_or(&head)
+        .to_owned();
     if head == base {
-        return Err(invalid(ViolationKind::BadField, "head", &format!("No commits between {base} and {head}")));
+        return Err(invalid(
+            ViolationKind::BadField,
+            "head",
+            &format!("No commits between {base} and {head}"),
+        ));
     }
     let same = |it: &super::state::GitHubPullRequest| it.head == head && it.base == base;
-    if place.issues.values().any(|it| it.is_open && it.pull.as_ref().is_some_and(same)) {
+    if place
+        .issues
+        .values()
+        .any(|it| it.is_open && it.pull.as_ref().is_some_and(same))
+    {
         let message = format!("A pull request already exists for {}:{head}.", place.owner);
         // Not a violation: a client that repeats a request after a lost answer gets this error too.
-        return Err(GitHubError { violation: None, ..invalid(ViolationKind::WrongState, "head", &message) });
+        return Err(GitHubError {
+            violation: None,
+            ..invalid(ViolationKind::WrongState, "head", &message)
+        });
     }
     if place.remote.is_some() && (place.branch(&head).is_none() || place.branch(&base).is_none()) {
-        return Err(invalid(ViolationKind::WrongState, "head", &format!("{head} or {base} is no branch of the repository")));
+        return Err(invalid(
+            ViolationKind::WrongState,
+            "head",
+            &format!("{head} or {base} is no branch of the repository"),
+        ));
     }
     let pull = new_pull(place, &head, &base, "");
-    let pull = GitHubPullRequest { is_draft: draft, ..pull };
+    let pull = GitHubPullRequest {
+        is_draft: draft,
+        ..pull
+    };
     let (login, slug) = (turn.app_login(), turn.app_slug());
-    let number = turn.github.open(turn.records, repo, (&login, Some(&slug)), (&title, &body), Some(pull));
+    let number = turn.github.open(
+        turn.records,
+        repo,
+        (&login, Some(&slug)),
+        (&title, &body),
+        Some(pull),
+    );
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    Ok(ServiceAnswer::with_status(201, payloads::pull(turn.github, place, &place.issues[&number])))
+    Ok(ServiceAnswer::with_status(
+        201,
+        payloads::pull(turn.github, place, &place.issues[&number]),
+    ))
 }
 
 pub(crate) fn new_pull(repo: &GitHubRepo, head: &str, base: &str, diff: &str) -> GitHubPullRequest {
-    let head_sha = repo.branch(head).unwrap_or_else(|| signature::fake_token(&format!("{} {head}", repo.full_name()), 40));
+    let head_sha = repo
+        .branch(head)
+        .unwrap_or_else(|| signature::fake_token(&format!("{} {head}", repo.full_name()), 40));
     let (head, base, diff) = (head.to_owned(), base.to_owned(), diff.to_owned());
-    GitHubPullRequest { head, head_sha, base, is_draft: false, diff, comments: vec![] }
+    GitHubPullRequest {
+        head,
+        head_sha,
+        base,
+        is_draft: false,
+        diff,
+        comments: vec![],
+    }
 }
 
-fn answer_one_pull(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, number: u64) -> GitHubResult {
-    let is_pull = turn.repo(repo)?.issues.get(&number).is_some_and(|it| it.pull.is_some());
+fn answer_one_pull(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    method: &str,
+    number: u64,
+) -> GitHubResult {
+    let is_pull = turn
+        .repo(repo)?
+        .issues
+        .get(&number)
+        .is_some_and(|it| it.pull.is_some());
     if !is_pull {
         return Err(not_found());
     }
@@ -97,18 +169,40 @@ fn answer_one_pull(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, numbe
     }
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
     let issue = &place.issues[&number];
-    if turn.request.header("accept").is_some_and(|it| it.contains("diff")) {
-        let diff = issue.pull.as_ref().map(|it| it.diff.clone()).unwrap_or_default();
-        return Ok(ServiceAnswer::ok(Value::String(diff)).with_header("content-type", "application/vnd.github.diff; charset=utf-8"));
+    if turn
+        .request
+        .header("accept")
+        .is_some_and(|it| it.contains("diff"))
+    {
+        let diff = issue
+            .pull
+            .as_ref()
+            .map(|it| it.diff.clone())
+            .unwrap_or_default();
+        return Ok(ServiceAnswer::ok(Value::String(diff))
+            .with_header("content-type", "application/vnd.github.diff; charset=utf-8"));
     }
     Ok(ServiceAnswer::ok(payloads::pull(turn.github, place, issue)))
 }
 
-fn reply_to_comment(turn: &mut GitHubRequest<'_>, repo: &str, number: u64, id: u64) -> GitHubResult {
+fn reply_to_comment(
+    turn: &mut GitHubRequest<'_>,
+    repo: &str,
+    number: u64,
+    id: u64,
+) -> GitHubResult {
     let body = turn.body_text(true)?;
-    let parent = turn.repo(repo)?.review_comment_mut(id).ok_or_else(not_found)?.clone();
+    let parent = turn
+        .repo(repo)?
+        .review_comment_mut(id)
+        .ok_or_else(not_found)?
+        .clone();
     if parent.in_reply_to.is_some() {
-        return Err(invalid(ViolationKind::WrongState, "in_reply_to", "replies to replies are not supported"));
+        return Err(invalid(
+            ViolationKind::WrongState,
+            "in_reply_to",
+            "replies to replies are not supported",
+        ));
     }
     let (login, slug) = (turn.app_login(), turn.app_slug());
     let made = turn.github.add_review_comment(
@@ -119,18 +213,29 @@ fn reply_to_comment(turn: &mut GitHubRequest<'_>, repo: &str, number: u64, id: u
         (&parent.path, parent.line, Some(id), &body),
     );
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    let made =
-        turn.github.review_comments(repo, number).iter().find(|it| it.comment.id == made).ok_or_else(not_found)?;
-    Ok(ServiceAnswer::with_status(201, payloads::review_comment(turn.github, place, number, made)))
+    let made = turn
+        .github
+        .review_comments(repo, number)
+        .iter()
+        .find(|it| it.comment.id == made)
+        .ok_or_else(not_found)?;
+    Ok(ServiceAnswer::with_status(
+        201,
+        payloads::review_comment(turn.github, place, number, made),
+    ))
 }
 
 fn answer_review_comment(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> GitHubResult {
     let body = turn.body_text(true)?;
     let (login, slug) = (turn.app_login(), turn.app_slug());
-    let found = turn.repo(repo)?.review_comment_mut(id).ok_or_else(not_found)?;
+    let found = turn
+        .repo(repo)?
+        .review_comment_mut(id)
+        .ok_or_else(not_found)?;
     if found.comment.user != login {
         let what = format!("a change of review comment {id} by {}", found.comment.user);
-        turn.records.add_violation(&slug, ViolationKind::NotOwned, what);
+        turn.records
+            .add_violation(&slug, ViolationKind::NotOwned, what);
         return Err(GitHubError {
             status: 403,
             message: "Must have admin rights to Repository.".into(),
@@ -143,10 +248,18 @@ fn answer_review_comment(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> G
     found.comment.updated = signature::unix_time();
     let found = found.clone();
     let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    let in_it =
-        |it: &&super::state::GitHubIssue| it.pull.as_ref().is_some_and(|it| it.comments.iter().any(|it| it.comment.id == id));
+    let in_it = |it: &&super::state::GitHubIssue| {
+        it.pull
+            .as_ref()
+            .is_some_and(|it| it.comments.iter().any(|it| it.comment.id == id))
+    };
     let number = place.issues.values().find(in_it).map_or(0, |it| it.number);
-    Ok(ServiceAnswer::ok(payloads::review_comment(turn.github, place, number, &found)))
+    Ok(ServiceAnswer::ok(payloads::review_comment(
+        turn.github,
+        place,
+        number,
+        &found,
+    )))
 }
 
 impl GitHubState {
@@ -160,16 +273,31 @@ impl GitHubState {
         (path, line, in_reply_to, body): (&str, u64, Option<u64>, &str),
     ) -> u64 {
         let comment = new_comment(ledger, user, app, body);
-        let made = GitHubReviewComment { comment, path: path.to_owned(), line, in_reply_to };
+        let made = GitHubReviewComment {
+            comment,
+            path: path.to_owned(),
+            line,
+            in_reply_to,
+        };
         let place = self.repo_mut(repo).expect("there is such a repository");
-        let pull = place.issues.get_mut(&number).and_then(|it| it.pull.as_mut()).expect("there is such a pull request");
+        let pull = place
+            .issues
+            .get_mut(&number)
+            .and_then(|it| it.pull.as_mut())
+            .expect("there is such a pull request");
         pull.comments.push(made.clone());
         let place = self.repo(repo).expect("there is such a repository");
         let payload = json!({
             "pull_request": payloads::pull(self, place, &place.issues[&number]),
             "comment": payloads::review_comment(self, place, number, &made),
         });
-        self.queue_webhooks(ledger, repo, ("pull_request_review_comment", "created", user), payload, None);
+        self.queue_webhooks(
+            ledger,
+            repo,
+            ("pull_request_review_comment", "created", user),
+            payload,
+            None,
+        );
         made.comment.id
     }
 }

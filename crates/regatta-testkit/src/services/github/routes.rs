@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::super::double::{ServiceAnswer, ServiceDouble, CallRecords, ViolationKind, rate_limited};
-use super::super::listener::{DoubleRequest, DoubleReply};
+use super::super::double::{
+    CallRecords, ServiceAnswer, ServiceDouble, ViolationKind, rate_limited,
+};
+use super::super::listener::{DoubleReply, DoubleRequest};
 use super::super::rate_limit::RateRule;
 use super::super::signature;
 use super::access::{self, GitHubCaller};
-use super::state::{GitHubRepo, InstallationToken, GitHubState};
+use super::state::{GitHubRepo, GitHubState, InstallationToken};
 use super::{checks, hooks, issues, payloads, pulls};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -36,12 +38,22 @@ pub(crate) struct GitHubError {
 }
 
 pub(crate) fn not_found() -> GitHubError {
-    GitHubError { status: 404, message: "Not Found".into(), errors: Value::Null, violation: None }
+    GitHubError {
+        status: 404,
+        message: "Not Found".into(),
+        errors: Value::Null,
+        violation: None,
+    }
 }
 
 pub(crate) fn invalid(wrong: ViolationKind, field: &str, what: &str) -> GitHubError {
     let errors = json!([{"field": field, "code": "custom", "message": what}]);
-    GitHubError { status: 422, message: "Validation Failed".into(), errors, violation: Some(wrong) }
+    GitHubError {
+        status: 422,
+        message: "Validation Failed".into(),
+        errors,
+        violation: Some(wrong),
+    }
 }
 
 pub(crate) type GitHubResult = Result<ServiceAnswer, GitHubError>;
@@ -67,11 +79,23 @@ impl GitHubRequest<'_> {
     /// Returns the repository, if this token can access it.
     pub(crate) fn repo(&mut self, name: &str) -> Result<&mut GitHubRepo, GitHubError> {
         let GitHubCaller::Installation { app, installation } = self.caller else {
-            return Err(GitHubError { violation: Some(ViolationKind::Auth), ..unauthorized("An installation's token is needed") });
+            return Err(GitHubError {
+                violation: Some(ViolationKind::Auth),
+                ..unauthorized("An installation's token is needed")
+            });
         };
-        let owner = self.github.apps[app].installations.iter().find(|it| it.0 == installation).map(|it| it.1.clone());
+        let owner = self.github.apps[app]
+            .installations
+            .iter()
+            .find(|it| it.0 == installation)
+            .map(|it| it.1.clone());
         let token = self.request.bearer().unwrap_or_default();
-        let narrowed = self.github.tokens.iter().find(|it| it.token == token).map(|it| it.repositories.clone());
+        let narrowed = self
+            .github
+            .tokens
+            .iter()
+            .find(|it| it.token == token)
+            .map(|it| it.repositories.clone());
         let repo = self.github.repo_mut(name).ok_or_else(not_found)?;
         let reached = narrowed.is_none_or(|it| it.is_empty() || it.contains(&repo.name));
         if owner.as_deref() != Some(repo.owner.as_str()) || !reached {
@@ -82,24 +106,43 @@ impl GitHubRequest<'_> {
 
     /// Returns a field that must be text.
     pub(crate) fn required_text(&self, field: &str) -> Result<String, GitHubError> {
-        match self.input[field].as_str().filter(|it| !it.trim().is_empty()) {
+        match self.input[field]
+            .as_str()
+            .filter(|it| !it.trim().is_empty())
+        {
             Some(text) => Ok(text.to_owned()),
-            None => Err(invalid(ViolationKind::BadField, field, &format!("{field} can't be blank"))),
+            None => Err(invalid(
+                ViolationKind::BadField,
+                field,
+                &format!("{field} can't be blank"),
+            )),
         }
     }
 
     /// Returns the body of a comment or an issue.
     pub(crate) fn body_text(&self, needed: bool) -> Result<String, GitHubError> {
-        let body = if needed { self.required_text("body")? } else { self.input["body"].as_str().unwrap_or_default().to_owned() };
+        let body = if needed {
+            self.required_text("body")?
+        } else {
+            self.input["body"].as_str().unwrap_or_default().to_owned()
+        };
         if body.chars().count() > 65_536 {
-            return Err(invalid(ViolationKind::TooLong, "body", "body is too long (maximum is 65536 characters)"));
+            return Err(invalid(
+                ViolationKind::TooLong,
+                "body",
+                "body is too long (maximum is 65536 characters)",
+            ));
         }
         Ok(body)
     }
 
     /// Returns a page of a list, with links to its neighbours.
     pub(crate) fn page(&self, all: Vec<Value>, wrap: Option<&str>) -> ServiceAnswer {
-        let number = |name: &str| self.request.query(name).and_then(|it| it.parse::<usize>().ok());
+        let number = |name: &str| {
+            self.request
+                .query(name)
+                .and_then(|it| it.parse::<usize>().ok())
+        };
         let size = number("per_page").unwrap_or(30).clamp(1, 100);
         let page = number("page").unwrap_or(1).max(1);
         let (total, last) = (all.len(), all.len().div_ceil(size).max(1));
@@ -118,16 +161,28 @@ impl GitHubRequest<'_> {
                 .map(|it| format!("{}={}&", it.0, super::super::listener::escape_form(&it.1)))
                 .collect();
             let link = |page: usize, rel: &str| {
-                format!("<http://{host}{}?{}page={page}>; rel=\"{rel}\"", self.request.path, others.concat())
+                format!(
+                    "<http://{host}{}?{}page={page}>; rel=\"{rel}\"",
+                    self.request.path,
+                    others.concat()
+                )
             };
-            answer = answer.with_header("link", format!("{}, {}", link(page + 1, "next"), link(last, "last")));
+            answer = answer.with_header(
+                "link",
+                format!("{}, {}", link(page + 1, "next"), link(last, "last")),
+            );
         }
         answer
     }
 }
 
 fn unauthorized(message: &str) -> GitHubError {
-    GitHubError { status: 401, message: message.into(), errors: Value::Null, violation: Some(ViolationKind::Auth) }
+    GitHubError {
+        status: 401,
+        message: message.into(),
+        errors: Value::Null,
+        violation: Some(ViolationKind::Auth),
+    }
 }
 
 /// Returns the operation's name in GitHub's API description, and whether it creates content.
@@ -136,22 +191,36 @@ fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
         ("GET", ["app"]) => ("apps/get-authenticated", false),
         ("GET", ["app", "installations"]) => ("apps/list-installations", false),
         ("GET", ["app", "installations", _]) => ("apps/get-installation", false),
-        ("POST", ["app", "installations", _, "access_tokens"]) => ("apps/create-installation-access-token", false),
+        ("POST", ["app", "installations", _, "access_tokens"]) => {
+            ("apps/create-installation-access-token", false)
+        }
         ("GET", ["app", "hook", "deliveries"]) => ("apps/list-webhook-deliveries", false),
         ("GET", ["app", "hook", "deliveries", _]) => ("apps/get-webhook-delivery", false),
-        ("POST", ["app", "hook", "deliveries", _, "attempts"]) => ("apps/redeliver-webhook-delivery", false),
+        ("POST", ["app", "hook", "deliveries", _, "attempts"]) => {
+            ("apps/redeliver-webhook-delivery", false)
+        }
         ("GET", ["rate_limit"]) => ("rate-limit/get", false),
-        ("GET", ["installation", "repositories"]) => ("apps/list-repos-accessible-to-installation", false),
+        ("GET", ["installation", "repositories"]) => {
+            ("apps/list-repos-accessible-to-installation", false)
+        }
         (_, ["repos", _, _, rest @ ..]) => match (method, rest) {
             ("GET", []) => ("repos/get", false),
             ("GET", ["installation"]) => ("apps/get-repo-installation", false),
-            ("GET", ["collaborators", _, "permission"]) => ("repos/get-collaborator-permission-level", false),
+            ("GET", ["collaborators", _, "permission"]) => {
+                ("repos/get-collaborator-permission-level", false)
+            }
             ("GET", ["issues", "comments", _]) => ("issues/get-comment", false),
             ("PATCH", ["issues", "comments", _]) => ("issues/update-comment", true),
             ("DELETE", ["issues", "comments", _]) => ("issues/delete-comment", false),
-            ("GET", ["issues", "comments", _, "reactions"]) => ("reactions/list-for-issue-comment", false),
-            ("POST", ["issues", "comments", _, "reactions"]) => ("reactions/create-for-issue-comment", false),
-            ("DELETE", ["issues", "comments", _, "reactions", _]) => ("reactions/delete-for-issue-comment", false),
+            ("GET", ["issues", "comments", _, "reactions"]) => {
+                ("reactions/list-for-issue-comment", false)
+            }
+            ("POST", ["issues", "comments", _, "reactions"]) => {
+                ("reactions/create-for-issue-comment", false)
+            }
+            ("DELETE", ["issues", "comments", _, "reactions", _]) => {
+                ("reactions/delete-for-issue-comment", false)
+            }
             ("POST", ["issues"]) => ("issues/create", true),
             ("GET", ["issues", _]) => ("issues/get", false),
             ("PATCH", ["issues", _]) => ("issues/update", true),
@@ -163,14 +232,18 @@ fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
             ("GET", ["pulls"]) => ("pulls/list", false),
             ("POST", ["pulls"]) => ("pulls/create", true),
             ("PATCH", ["pulls", "comments", _]) => ("pulls/update-review-comment", true),
-            ("GET", ["pulls", "comments", _, "reactions"]) => ("reactions/list-for-pull-request-review-comment", false),
+            ("GET", ["pulls", "comments", _, "reactions"]) => {
+                ("reactions/list-for-pull-request-review-comment", false)
+            }
             ("POST", ["pulls", "comments", _, "reactions"]) => {
                 ("reactions/create-for-pull-request-review-comment", false)
             }
             ("GET", ["pulls", _]) => ("pulls/get", false),
             ("PATCH", ["pulls", _]) => ("pulls/update", true),
             ("GET", ["pulls", _, "comments"]) => ("pulls/list-review-comments", false),
-            ("POST", ["pulls", _, "comments", _, "replies"]) => ("pulls/create-reply-for-review-comment", true),
+            ("POST", ["pulls", _, "comments", _, "replies"]) => {
+                ("pulls/create-reply-for-review-comment", true)
+            }
             ("POST", ["check-runs"]) => ("checks/create", false),
             ("GET", ["check-runs", _]) => ("checks/get", false),
             ("PATCH", ["check-runs", _]) => ("checks/update", false),
@@ -186,7 +259,9 @@ const API_VERSIONS: [&str; 2] = ["2022-11-28", "2026-03-10"];
 
 /// Returns the error for a request that cannot be parsed, whatever its operation.
 fn request_problem(asked: &DoubleRequest) -> Option<String> {
-    let version = asked.header("x-github-api-version").unwrap_or(API_VERSIONS[0]);
+    let version = asked
+        .header("x-github-api-version")
+        .unwrap_or(API_VERSIONS[0]);
     if !API_VERSIONS.contains(&version) {
         return Some(format!("The version {version:?} is not supported"));
     }
@@ -200,24 +275,34 @@ fn request_problem(asked: &DoubleRequest) -> Option<String> {
     }
 }
 
-pub(crate) async fn handle_request(desk: Arc<ServiceDouble<GitHubState>>, asked: DoubleRequest) -> DoubleReply {
+pub(crate) async fn handle_request(
+    desk: Arc<ServiceDouble<GitHubState>>,
+    asked: DoubleRequest,
+) -> DoubleReply {
     let path = asked.path.clone();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let known = operation_of(&asked.method, &parts);
-    let name = known.map_or_else(|| format!("{} {}", asked.method, asked.path), |it| it.0.to_owned());
+    let name = known.map_or_else(
+        || format!("{} {}", asked.method, asked.path),
+        |it| it.0.to_owned(),
+    );
     let input: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
     let found = desk.view(|view| access::authenticate(view, asked.bearer().unwrap_or_default()));
     let by = match &found {
         Ok(caller) => desk.view(|view| view.apps[caller.app_index()].app.slug.clone()),
         Err(_) => String::new(),
     };
-    let _together = found.as_ref().ok().map(|it| ConcurrentRequest::enter(&desk, it.app_index()));
+    let _together = found
+        .as_ref()
+        .ok()
+        .map(|it| ConcurrentRequest::enter(&desk, it.app_index()));
     desk.perform_call(&name, &by, input.clone(), |world, ledger| {
         let caller = match found {
             Ok(caller) if asked.header("user-agent").is_some() => caller,
             Ok(_) => {
                 let message =
-                    "Request forbidden by administrative rules. Please make sure your request has a User-Agent header";
+                    "Request forbidden by administrative rules. Please make sure your request has \
+                    a User-Agent header";
                 let slip = GitHubError { status: 403, violation: Some(ViolationKind::BadField), ..unauthorized(message) };
                 return error_answer(ledger, &by, &name, slip);
             }
@@ -279,7 +364,8 @@ impl ConcurrentRequest<'_> {
 
 impl Drop for ConcurrentRequest<'_> {
     fn drop(&mut self) {
-        self.0.update_silently(|world, _| world.apps[self.1].in_flight -= 1);
+        self.0
+            .update_silently(|world, _| world.apps[self.1].in_flight -= 1);
     }
 }
 
@@ -293,8 +379,17 @@ fn rate_limit_json(
     let app = &world.apps[caller.app_index()];
     let by = app.app.slug.clone();
     if app.in_flight > MAX_CONCURRENT_REQUESTS {
-        ledger.add_violation(&by, ViolationKind::RateLimit, format!("{name}: more than {MAX_CONCURRENT_REQUESTS} requests at once"));
-        return Err(rate_limited::<GitHubState>(name, ledger.scale.retry_after_seconds(ledger.scale.scale_limit(MINUTE))));
+        ledger.add_violation(
+            &by,
+            ViolationKind::RateLimit,
+            format!("{name}: more than {MAX_CONCURRENT_REQUESTS} requests at once"),
+        );
+        return Err(rate_limited::<GitHubState>(
+            name,
+            ledger
+                .scale
+                .retry_after_seconds(ledger.scale.scale_limit(MINUTE)),
+        ));
     }
     let cost = if method == "GET" { 1 } else { 5 };
     let mut rules = vec![
@@ -302,8 +397,16 @@ fn rate_limit_json(
         RateRule::window(format!("points of {by}"), MAX_POINTS_PER_MINUTE, MINUTE).with_cost(cost),
     ];
     if content {
-        rules.push(RateRule::window(format!("content of {by} in a minute"), MAX_CONTENT_PER_MINUTE, MINUTE));
-        rules.push(RateRule::window(format!("content of {by} in an hour"), MAX_CONTENT_PER_HOUR, HOUR));
+        rules.push(RateRule::window(
+            format!("content of {by} in a minute"),
+            MAX_CONTENT_PER_MINUTE,
+            MINUTE,
+        ));
+        rules.push(RateRule::window(
+            format!("content of {by} in an hour"),
+            MAX_CONTENT_PER_HOUR,
+            HOUR,
+        ));
     }
     let refused = match ledger.count_call(&by, name, &rules) {
         Ok(()) => return Ok(()),
@@ -311,17 +414,29 @@ fn rate_limit_json(
     };
     let mut answer = rate_limited::<GitHubState>(name, refused.seconds);
     if refused.key.starts_with("requests") {
-        answer.body = json!({"message": format!("API rate limit exceeded for installation of {by}.")});
+        answer.body =
+            json!({"message": format!("API rate limit exceeded for installation of {by}.")});
         let reset = signature::unix_time() + Duration::from_secs_f64(refused.seconds);
-        answer.headers =
-            vec![("x-ratelimit-remaining", "0".into()), ("x-ratelimit-reset", reset.as_secs().to_string())];
+        answer.headers = vec![
+            ("x-ratelimit-remaining", "0".into()),
+            ("x-ratelimit-reset", reset.as_secs().to_string()),
+        ];
     }
     Err(answer)
 }
 
-fn error_answer(ledger: &mut CallRecords, by: &str, name: &str, slip: GitHubError) -> ServiceAnswer {
+fn error_answer(
+    ledger: &mut CallRecords,
+    by: &str,
+    name: &str,
+    slip: GitHubError,
+) -> ServiceAnswer {
     if let Some(wrong) = slip.violation {
-        ledger.add_violation(by, wrong, format!("{name}: {} {} {}", slip.status, slip.message, slip.errors));
+        ledger.add_violation(
+            by,
+            wrong,
+            format!("{name}: {} {} {}", slip.status, slip.message, slip.errors),
+        );
     }
     let mut body = json!({
         "message": slip.message, "documentation_url": "https://docs.github.com/rest", "status": slip.status.to_string(),
@@ -335,14 +450,24 @@ fn error_answer(ledger: &mut CallRecords, by: &str, name: &str, slip: GitHubErro
 fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
     let at = turn.caller.app_index();
     if let ["rate_limit"] = parts {
-        let left = MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(turn.records, &turn.app_slug()));
+        let left =
+            MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(turn.records, &turn.app_slug()));
         let core = json!({"limit": MAX_REQUESTS_PER_HOUR, "remaining": left, "used": MAX_REQUESTS_PER_HOUR - left});
-        return Ok(ServiceAnswer::ok(json!({"resources": {"core": core}, "rate": core})));
+        return Ok(ServiceAnswer::ok(
+            json!({"resources": {"core": core}, "rate": core}),
+        ));
     }
     if let ["installation", "repositories"] = parts {
-        let names: Vec<String> = turn.github.repos.iter().map(GitHubRepo::full_name).collect();
-        let reached: Vec<Value> =
-            names.iter().filter_map(|it| turn.repo(it).ok().map(|it| payloads::repository(it))).collect();
+        let names: Vec<String> = turn
+            .github
+            .repos
+            .iter()
+            .map(GitHubRepo::full_name)
+            .collect();
+        let reached: Vec<Value> = names
+            .iter()
+            .filter_map(|it| turn.repo(it).ok().map(|it| payloads::repository(it)))
+            .collect();
         return Ok(turn.page(reached, Some("repositories")));
     }
     if turn.caller != GitHubCaller::App(at) {
@@ -350,11 +475,20 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
     }
     let number = |it: &str| it.parse::<u64>().map_err(|_| not_found());
     let app = &turn.github.apps[at];
-    let installed = |id: u64| app.installations.iter().find(|it| it.0 == id).ok_or_else(not_found);
+    let installed = |id: u64| {
+        app.installations
+            .iter()
+            .find(|it| it.0 == id)
+            .ok_or_else(not_found)
+    };
     match parts {
         ["app"] => Ok(ServiceAnswer::ok(payloads::app(app))),
         ["app", "installations"] => {
-            let all = app.installations.iter().map(|it| payloads::installation(app, it.0, &it.1)).collect();
+            let all = app
+                .installations
+                .iter()
+                .map(|it| payloads::installation(app, it.0, &it.1))
+                .collect();
             Ok(turn.page(all, None))
         }
         ["app", "installations", id] => {
@@ -362,18 +496,34 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             Ok(ServiceAnswer::ok(payloads::installation(app, *id, owner)))
         }
         ["repos", owner, repo, "installation"] => {
-            turn.github.repo(&format!("{owner}/{repo}")).ok_or_else(not_found)?;
-            let (id, owner) = app.installations.iter().find(|it| it.1 == *owner).ok_or_else(not_found)?;
+            turn.github
+                .repo(&format!("{owner}/{repo}"))
+                .ok_or_else(not_found)?;
+            let (id, owner) = app
+                .installations
+                .iter()
+                .find(|it| it.1 == *owner)
+                .ok_or_else(not_found)?;
             Ok(ServiceAnswer::ok(payloads::installation(app, *id, owner)))
         }
         ["app", "installations", id, "access_tokens"] => {
             let (id, _) = *installed(number(id)?)?;
             let named = turn.input["repositories"].as_array().into_iter().flatten();
-            let repositories: Vec<String> = named.filter_map(|it| it.as_str().map(str::to_owned)).collect();
+            let repositories: Vec<String> = named
+                .filter_map(|it| it.as_str().map(str::to_owned))
+                .collect();
             let life = turn.records.scale.scale_deadline(TOKEN_LIFETIME);
-            let token = format!("ghs_{}", signature::fake_token(&format!("token {}", turn.records.next()), 36));
-            let issued =
-                InstallationToken { token: token.clone(), app: at, installation: id, repositories, expires: Instant::now() + life };
+            let token = format!(
+                "ghs_{}",
+                signature::fake_token(&format!("token {}", turn.records.next()), 36)
+            );
+            let issued = InstallationToken {
+                token: token.clone(),
+                app: at,
+                installation: id,
+                repositories,
+                expires: Instant::now() + life,
+            };
             turn.github.tokens.push(issued);
             let expires = signature::iso_time(signature::unix_time() + life);
             let body = json!({"token": token, "expires_at": expires, "permissions": payloads::permissions(),
@@ -381,24 +531,52 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             Ok(ServiceAnswer::with_status(201, body))
         }
         ["app", "hook", "deliveries"] => {
-            let all: Vec<&super::state::GitHubDelivery> =
-                app.deliveries.iter().rev().filter(|it| it.status_code.is_some()).collect();
-            let size = turn.request.query("per_page").and_then(|it| it.parse::<usize>().ok()).unwrap_or(30).clamp(1, 100);
-            let cursor = turn.request.query("cursor").and_then(|it| it.parse::<u64>().ok()).unwrap_or(u64::MAX);
+            let all: Vec<&super::state::GitHubDelivery> = app
+                .deliveries
+                .iter()
+                .rev()
+                .filter(|it| it.status_code.is_some())
+                .collect();
+            let size = turn
+                .request
+                .query("per_page")
+                .and_then(|it| it.parse::<usize>().ok())
+                .unwrap_or(30)
+                .clamp(1, 100);
+            let cursor = turn
+                .request
+                .query("cursor")
+                .and_then(|it| it.parse::<u64>().ok())
+                .unwrap_or(u64::MAX);
             let shown: Vec<_> = all.iter().filter(|it| it.id <= cursor).collect();
-            let page = shown.iter().take(size).map(|it| payloads::delivery(turn.github, it, None)).collect();
+            let page = shown
+                .iter()
+                .take(size)
+                .map(|it| payloads::delivery(turn.github, it, None))
+                .collect();
             let mut answer = ServiceAnswer::ok(Value::Array(page));
             if let Some(next) = shown.get(size) {
                 let host = turn.request.header("host").unwrap_or_default();
-                let url = format!("http://{host}/app/hook/deliveries?per_page={size}&cursor={}", next.id);
+                let url = format!(
+                    "http://{host}/app/hook/deliveries?per_page={size}&cursor={}",
+                    next.id
+                );
                 answer = answer.with_header("link", format!("<{url}>; rel=\"next\""));
             }
             Ok(answer)
         }
         ["app", "hook", "deliveries", id] => {
             let id = number(id)?;
-            let found = app.deliveries.iter().find(|it| it.id == id).ok_or_else(not_found)?;
-            Ok(ServiceAnswer::ok(payloads::delivery(turn.github, found, Some(&app.app))))
+            let found = app
+                .deliveries
+                .iter()
+                .find(|it| it.id == id)
+                .ok_or_else(not_found)?;
+            Ok(ServiceAnswer::ok(payloads::delivery(
+                turn.github,
+                found,
+                Some(&app.app),
+            )))
         }
         ["app", "hook", "deliveries", id, "attempts"] => {
             let id = number(id)?;
@@ -413,13 +591,21 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
 
 fn answer_collaborators(turn: &mut GitHubRequest<'_>, repo: &str, rest: &[&str]) -> GitHubResult {
     let repo = turn.repo(repo)?;
-    let ["collaborators", login, "permission"] = rest else { return Ok(ServiceAnswer::ok(payloads::repository(repo))) };
-    let role = repo.people.get(*login).cloned().unwrap_or_else(|| "none".into());
+    let ["collaborators", login, "permission"] = rest else {
+        return Ok(ServiceAnswer::ok(payloads::repository(repo)));
+    };
+    let role = repo
+        .people
+        .get(*login)
+        .cloned()
+        .unwrap_or_else(|| "none".into());
     // The old field has only four values; the role's name is exact.
     let permission = match role.as_str() {
         "maintain" => "write",
         "triage" => "read",
         other => other,
     };
-    Ok(ServiceAnswer::ok(json!({"permission": permission, "role_name": role, "user": payloads::user(login)})))
+    Ok(ServiceAnswer::ok(
+        json!({"permission": permission, "role_name": role, "user": payloads::user(login)}),
+    ))
 }

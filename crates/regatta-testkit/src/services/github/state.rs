@@ -165,12 +165,18 @@ impl GitHubRepo {
 
     /// Returns the current commit of a branch.
     pub(crate) fn branch(&self, name: &str) -> Option<String> {
-        let Some(remote) = &self.remote else { return self.branches.get(name).cloned() };
+        let Some(remote) = &self.remote else {
+            return self.branches.get(name).cloned();
+        };
         let full = format!("refs/heads/{name}");
-        let loose = std::fs::read_to_string(remote.join(&full)).ok().map(|it| it.trim().to_owned());
+        let loose = std::fs::read_to_string(remote.join(&full))
+            .ok()
+            .map(|it| it.trim().to_owned());
         loose.or_else(|| {
             let packed = std::fs::read_to_string(remote.join("packed-refs")).ok()?;
-            let line = packed.lines().find(|it| it.split(' ').nth(1) == Some(&full))?;
+            let line = packed
+                .lines()
+                .find(|it| it.split(' ').nth(1) == Some(&full))?;
             line.split(' ').next().map(str::to_owned)
         })
     }
@@ -186,7 +192,9 @@ impl GitHubRepo {
 
     pub(crate) fn review_comment_mut(&mut self, id: u64) -> Option<&mut GitHubReviewComment> {
         let pulls = self.issues.values_mut().filter_map(|it| it.pull.as_mut());
-        pulls.flat_map(|it| it.comments.iter_mut()).find(|it| it.comment.id == id)
+        pulls
+            .flat_map(|it| it.comments.iter_mut())
+            .find(|it| it.comment.id == id)
     }
 }
 
@@ -200,11 +208,19 @@ pub struct GitHubState {
 impl double::ServiceState for GitHubState {
     fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
         let body = json!({
-            "message": "You have exceeded a secondary rate limit. Please wait a few minutes before you try again.",
+            "message": "You have exceeded a secondary rate limit. Please wait a few minutes \
+                before you try again.",
             "documentation_url": "https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits",
             "status": "403",
         });
-        (403, vec![("retry-after", header_text(seconds)), ("x-ratelimit-remaining", "4000".into())], body)
+        (
+            403,
+            vec![
+                ("retry-after", header_text(seconds)),
+                ("x-ratelimit-remaining", "4000".into()),
+            ],
+            body,
+        )
     }
 }
 
@@ -224,7 +240,9 @@ impl GitHubState {
 
     /// Returns the comments of an issue or a pull request.
     pub fn comments(&self, repo: &str, number: u64) -> &[GitHubComment] {
-        self.issue(repo, number).map(|it| it.comments.as_slice()).unwrap_or_default()
+        self.issue(repo, number)
+            .map(|it| it.comments.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns the comments on lines of a pull request.
@@ -235,16 +253,25 @@ impl GitHubState {
 
     /// Returns all pull requests of a repository.
     pub fn pulls(&self, repo: &str) -> impl Iterator<Item = &GitHubIssue> {
-        self.repo(repo).into_iter().flat_map(|it| it.issues.values()).filter(|it| it.pull.is_some())
+        self.repo(repo)
+            .into_iter()
+            .flat_map(|it| it.issues.values())
+            .filter(|it| it.pull.is_some())
     }
 
     /// Returns all check runs of a repository.
     pub fn checks(&self, repo: &str) -> &[CheckRun] {
-        self.repo(repo).map(|it| it.checks.as_slice()).unwrap_or_default()
+        self.repo(repo)
+            .map(|it| it.checks.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns the webhooks of an app, sent or pending.
     pub fn deliveries(&self, app: &str) -> &[GitHubDelivery] {
-        self.apps.iter().find(|it| it.app.slug == app).map(|it| it.deliveries.as_slice()).unwrap_or_default()
+        self.apps
+            .iter()
+            .find(|it| it.app.slug == app)
+            .map(|it| it.deliveries.as_slice())
+            .unwrap_or_default()
     }
 }

@@ -21,7 +21,12 @@ pub(crate) struct GraphqlDocument {
 
 #[derive(Clone, Debug)]
 pub(crate) enum GraphqlSelection {
-    Field { alias: String, name: String, arguments: Vec<(String, WrittenValue)>, inner: Vec<GraphqlSelection> },
+    Field {
+        alias: String,
+        name: String,
+        arguments: Vec<(String, WrittenValue)>,
+        inner: Vec<GraphqlSelection>,
+    },
     Spread(String),
     Inline(Option<String>, Vec<GraphqlSelection>),
 }
@@ -65,7 +70,8 @@ fn tokenize(text: &str) -> Result<Vec<Token>, String> {
                     }
                 }
                 raw.push('"');
-                let text = serde_json::from_str(&raw).map_err(|it| format!("Syntax Error: {it}"))?;
+                let text =
+                    serde_json::from_str(&raw).map_err(|it| format!("Syntax Error: {it}"))?;
                 found.push(Token::Text(text));
             }
             '.' if rest.peek() == Some(&'.') => {
@@ -84,7 +90,9 @@ fn tokenize(text: &str) -> Result<Vec<Token>, String> {
             }
             it if it.is_ascii_digit() || it == '-' => {
                 let mut number = String::from(it);
-                while let Some(next) = rest.next_if(|it| it.is_ascii_digit() || ".eE+-".contains(*it)) {
+                while let Some(next) =
+                    rest.next_if(|it| it.is_ascii_digit() || ".eE+-".contains(*it))
+                {
                     number.push(next);
                 }
                 found.push(Token::Number(number));
@@ -103,7 +111,11 @@ struct GraphqlParser {
 
 impl GraphqlParser {
     fn next(&mut self) -> Result<Token, String> {
-        let found = self.tokens.get(self.position).cloned().ok_or("Syntax Error: Unexpected <EOF>.")?;
+        let found = self
+            .tokens
+            .get(self.position)
+            .cloned()
+            .ok_or("Syntax Error: Unexpected <EOF>.")?;
         self.position += 1;
         Ok(found)
     }
@@ -117,7 +129,9 @@ impl GraphqlParser {
     fn expect(&mut self, mark: char) -> Result<(), String> {
         match self.next()? {
             Token::Mark(found) if found == mark => Ok(()),
-            other => Err(format!("Syntax Error: Expected \"{mark}\", found {other:?}.")),
+            other => Err(format!(
+                "Syntax Error: Expected \"{mark}\", found {other:?}."
+            )),
         }
     }
 
@@ -147,9 +161,10 @@ impl GraphqlParser {
         Ok(match self.next()? {
             Token::Mark('$') => WrittenValue::Variable(self.name()?),
             Token::Text(text) => WrittenValue::Literal(Value::String(text)),
-            Token::Number(text) => {
-                WrittenValue::Literal(serde_json::from_str(&text).map_err(|_| format!("Syntax Error: Invalid number {text}."))?)
-            }
+            Token::Number(text) => WrittenValue::Literal(
+                serde_json::from_str(&text)
+                    .map_err(|_| format!("Syntax Error: Invalid number {text}."))?,
+            ),
             Token::Name(name) => WrittenValue::Literal(match name.as_str() {
                 "true" => json!(true),
                 "false" => json!(false),
@@ -206,8 +221,17 @@ impl GraphqlParser {
                     arguments.push((name, self.value()?));
                 }
             }
-            let inner = if self.tokens.get(self.position) == Some(&Token::Mark('{')) { self.selections()? } else { vec![] };
-            found.push(GraphqlSelection::Field { alias, name, arguments, inner });
+            let inner = if self.tokens.get(self.position) == Some(&Token::Mark('{')) {
+                self.selections()?
+            } else {
+                vec![]
+            };
+            found.push(GraphqlSelection::Field {
+                alias,
+                name,
+                arguments,
+                inner,
+            });
         }
         if found.is_empty() {
             return Err("Syntax Error: Expected Name, found \"}\".".into());
@@ -218,7 +242,10 @@ impl GraphqlParser {
 
 /// Parses a document. `wanted` selects one of several operations.
 pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<GraphqlDocument, String> {
-    let mut reader = GraphqlParser { tokens: tokenize(text)?, position: 0 };
+    let mut reader = GraphqlParser {
+        tokens: tokenize(text)?,
+        position: 0,
+    };
     let mut fragments = BTreeMap::new();
     let mut operations = vec![];
     while reader.position < reader.tokens.len() {
@@ -239,7 +266,11 @@ pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<Graphql
         if kind != "query" && kind != "mutation" {
             return Err(format!("Syntax Error: Unexpected Name \"{kind}\"."));
         }
-        let name = if let Some(Token::Name(_)) = reader.tokens.get(reader.position) { Some(reader.name()?) } else { None };
+        let name = if let Some(Token::Name(_)) = reader.tokens.get(reader.position) {
+            Some(reader.name()?)
+        } else {
+            None
+        };
         let mut variables = vec![];
         if reader.skip_if('(') {
             while !reader.skip_if(')') {
@@ -247,19 +278,30 @@ pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<Graphql
                 let name = reader.name()?;
                 reader.expect(':')?;
                 let kind = reader.type_name()?;
-                let default = if reader.skip_if('=') { Some(reader.value()?) } else { None };
+                let default = if reader.skip_if('=') {
+                    Some(reader.value()?)
+                } else {
+                    None
+                };
                 variables.push((name, kind, default));
             }
         }
         operations.push((name, kind, variables, reader.selections()?));
     }
     let chosen = match wanted {
-        Some(wanted) => operations.into_iter().find(|it| it.0.as_deref() == Some(wanted)),
+        Some(wanted) => operations
+            .into_iter()
+            .find(|it| it.0.as_deref() == Some(wanted)),
         None if operations.len() > 1 => return Err("Must provide operation name.".into()),
         None => operations.pop(),
     };
     let (_, kind, variables, fields) = chosen.ok_or("Unknown operation.")?;
-    Ok(GraphqlDocument { kind, variables, fields, fragments })
+    Ok(GraphqlDocument {
+        kind,
+        variables,
+        fields,
+        fragments,
+    })
 }
 
 impl GraphqlDocument {
@@ -267,10 +309,16 @@ impl GraphqlDocument {
     pub(crate) fn variables(&self, given: &Value) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
         for (name, kind, default) in &self.variables {
-            let value = given.get(name).cloned().or_else(|| default.as_ref().map(|it| self.resolve_value(it, &Map::new())));
+            let value = given.get(name).cloned().or_else(|| {
+                default
+                    .as_ref()
+                    .map(|it| self.resolve_value(it, &Map::new()))
+            });
             match value {
                 Some(Value::Null) | None if kind.ends_with('!') => {
-                    return Err(format!("Variable \"${name}\" of required type \"{kind}\" was not provided."));
+                    return Err(format!(
+                        "Variable \"${name}\" of required type \"{kind}\" was not provided."
+                    ));
                 }
                 Some(value) => drop(all.insert(name.clone(), value)),
                 None => {}
@@ -280,21 +328,35 @@ impl GraphqlDocument {
     }
 
     /// Returns a value with its variables replaced.
-    pub(crate) fn resolve_value(&self, given: &WrittenValue, variables: &Map<String, Value>) -> Value {
+    pub(crate) fn resolve_value(
+        &self,
+        given: &WrittenValue,
+        variables: &Map<String, Value>,
+    ) -> Value {
         match given {
             WrittenValue::Variable(name) => variables.get(name).cloned().unwrap_or_default(),
             WrittenValue::Literal(value) => value.clone(),
-            WrittenValue::List(list) => list.iter().map(|it| self.resolve_value(it, variables)).collect(),
-            WrittenValue::Object(fields) => {
-                fields.iter().map(|it| (it.0.clone(), self.resolve_value(&it.1, variables))).collect::<Map<_, _>>().into()
-            }
+            WrittenValue::List(list) => list
+                .iter()
+                .map(|it| self.resolve_value(it, variables))
+                .collect(),
+            WrittenValue::Object(fields) => fields
+                .iter()
+                .map(|it| (it.0.clone(), self.resolve_value(&it.1, variables)))
+                .collect::<Map<_, _>>()
+                .into(),
         }
     }
 
     /// Returns the declared type of the variable that is passed as an argument.
     pub(crate) fn declared_type(&self, given: &WrittenValue) -> Option<&str> {
-        let WrittenValue::Variable(name) = given else { return None };
-        self.variables.iter().find(|it| it.0 == *name).map(|it| it.1.as_str())
+        let WrittenValue::Variable(name) = given else {
+            return None;
+        };
+        self.variables
+            .iter()
+            .find(|it| it.0 == *name)
+            .map(|it| it.1.as_str())
     }
 
     /// Reduces an answer to the selected fields.
@@ -305,13 +367,16 @@ impl GraphqlDocument {
         variables: &Map<String, Value>,
     ) -> Result<Value, String> {
         match value {
-            Value::Array(list) if list.iter().any(|it| it.get("__typename").is_some()) => {
-                list.iter().map(|it| self.select(it, inner, variables)).collect()
-            }
+            Value::Array(list) if list.iter().any(|it| it.get("__typename").is_some()) => list
+                .iter()
+                .map(|it| self.select(it, inner, variables))
+                .collect(),
             Value::Object(fields) if fields.contains_key("__typename") => {
                 let kind = fields["__typename"].as_str().unwrap_or_default();
                 if inner.is_empty() {
-                    return Err(format!("A field of type \"{kind}\" must have a selection of subfields."));
+                    return Err(format!(
+                        "A field of type \"{kind}\" must have a selection of subfields."
+                    ));
                 }
                 let mut cut = Map::new();
                 self.select_fields(fields, kind, inner, variables, &mut cut)?;
@@ -332,8 +397,10 @@ impl GraphqlDocument {
         for selection in inner {
             match selection {
                 GraphqlSelection::Spread(name) => {
-                    let (on, inner) =
-                        self.fragments.get(name).ok_or_else(|| format!("Unknown fragment \"{name}\"."))?;
+                    let (on, inner) = self
+                        .fragments
+                        .get(name)
+                        .ok_or_else(|| format!("Unknown fragment \"{name}\"."))?;
                     if on == kind {
                         self.select_fields(of, kind, inner, variables, into)?;
                     }
@@ -343,10 +410,20 @@ impl GraphqlDocument {
                         self.select_fields(of, kind, inner, variables, into)?;
                     }
                 }
-                GraphqlSelection::Field { alias, name, arguments, inner } => {
+                GraphqlSelection::Field {
+                    alias,
+                    name,
+                    arguments,
+                    inner,
+                } => {
                     let found = of.get(name);
-                    let found = found.ok_or_else(|| format!("Cannot query field \"{name}\" on type \"{kind}\"."))?;
-                    let arguments = arguments.iter().map(|it| (it.0.clone(), self.resolve_value(&it.1, variables))).collect();
+                    let found = found.ok_or_else(|| {
+                        format!("Cannot query field \"{name}\" on type \"{kind}\".")
+                    })?;
+                    let arguments = arguments
+                        .iter()
+                        .map(|it| (it.0.clone(), self.resolve_value(&it.1, variables)))
+                        .collect();
                     let paged = connection_page(found, &arguments);
                     into.insert(alias.clone(), self.select(&paged, inner, variables)?);
                 }
@@ -359,9 +436,18 @@ impl GraphqlDocument {
 /// Returns a page of a connection: `first` nodes after a cursor, 50 by default, or the `last`
 /// nodes.
 pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> Value {
-    let is_connection = value["__typename"].as_str().is_some_and(|it| it.ends_with("Connection"));
-    let Some(nodes) = value["nodes"].as_array().filter(|_| is_connection) else { return value.clone() };
-    let number = |name: &str| arguments.get(name).and_then(Value::as_u64).and_then(|it| usize::try_from(it).ok());
+    let is_connection = value["__typename"]
+        .as_str()
+        .is_some_and(|it| it.ends_with("Connection"));
+    let Some(nodes) = value["nodes"].as_array().filter(|_| is_connection) else {
+        return value.clone();
+    };
+    let number = |name: &str| {
+        arguments
+            .get(name)
+            .and_then(Value::as_u64)
+            .and_then(|it| usize::try_from(it).ok())
+    };
     let place = |name: &str| {
         let cursor = arguments.get(name).and_then(Value::as_str)?;
         nodes.iter().position(|it| it["id"] == cursor)
@@ -390,43 +476,76 @@ mod tests {
 
     fn select_from(text: &str, of: &Value) -> Result<Value, String> {
         let document = parse_document(text, None)?;
-        let GraphqlSelection::Field { inner, .. } = &document.fields[0] else { panic!("the document begins with a field") };
+        let GraphqlSelection::Field { inner, .. } = &document.fields[0] else {
+            panic!("the document begins with a field")
+        };
         document.select(of, inner, &Map::new())
     }
 
     #[test]
     fn an_answer_has_exactly_the_selected_fields() {
         let of = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
-        let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d } } } } fragment F on A { id }";
-        assert_eq!(select_from(text, &of).unwrap(), json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}}));
+        let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d \
+            } } } } fragment F on A { id }";
+        assert_eq!(
+            select_from(text, &of).unwrap(),
+            json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}})
+        );
         for (text, words) in [
-            ("{ a { nothing } }", "Cannot query field \"nothing\" on type \"A\""),
+            (
+                "{ a { nothing } }",
+                "Cannot query field \"nothing\" on type \"A\"",
+            ),
             ("{ a { b } }", "must have a selection"),
             ("{ a { ...G } }", "Unknown fragment"),
             ("{ a { id }", "Unexpected <EOF>"),
             ("{ a { } }", "Expected Name"),
             ("subscription { a { id } }", "Unexpected Name"),
         ] {
-            assert!(select_from(text, &of).unwrap_err().contains(words), "{text}");
+            assert!(
+                select_from(text, &of).unwrap_err().contains(words),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn a_missing_required_variable_is_an_error() {
-        let document = parse_document("mutation m($a: String!, $b: Int = 3, $c: [X!]) { f(a: $a) { id } }", None).unwrap();
+        let document = parse_document(
+            "mutation m($a: String!, $b: Int = 3, $c: [X!]) { f(a: $a) { id } }",
+            None,
+        )
+        .unwrap();
         assert!(document.variables(&json!({})).unwrap_err().contains("$a"));
         let all = document.variables(&json!({"a": "x"})).unwrap();
-        assert_eq!((&all["a"], &all["b"], all.get("c")), (&json!("x"), &json!(3), None));
+        assert_eq!(
+            (&all["a"], &all["b"], all.get("c")),
+            (&json!("x"), &json!(3), None)
+        );
     }
 
     #[test]
     fn connections_are_paged() {
-        let nodes: Vec<Value> = (0..120).map(|it| json!({"__typename": "N", "id": it.to_string()})).collect();
+        let nodes: Vec<Value> = (0..120)
+            .map(|it| json!({"__typename": "N", "id": it.to_string()}))
+            .collect();
         let all = json!({"__typename": "NConnection", "nodes": nodes});
         let first = connection_page(&all, &Map::new());
-        assert_eq!((first["nodes"].as_array().unwrap().len(), &first["pageInfo"]["hasNextPage"]), (50, &json!(true)));
+        assert_eq!(
+            (
+                first["nodes"].as_array().unwrap().len(),
+                &first["pageInfo"]["hasNextPage"]
+            ),
+            (50, &json!(true))
+        );
         let arguments = json!({"first": 2, "after": "117"});
         let last = connection_page(&all, arguments.as_object().unwrap());
-        assert_eq!((&last["pageInfo"]["endCursor"], &last["pageInfo"]["hasNextPage"]), (&json!("119"), &json!(false)));
+        assert_eq!(
+            (
+                &last["pageInfo"]["endCursor"],
+                &last["pageInfo"]["hasNextPage"]
+            ),
+            (&json!("119"), &json!(false))
+        );
     }
 }

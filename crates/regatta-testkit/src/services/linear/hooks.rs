@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use hyper::body::Bytes;
 use serde_json::{Value, json};
 
-use super::super::double::{ServiceDouble, CallRecords, ViolationKind};
+use super::super::double::{CallRecords, ServiceDouble, ViolationKind};
 use super::super::outgoing_request::{self, OutgoingRequest};
 use super::super::signature;
 use super::json;
-use super::state::{SessionActivity, LinearAppState, LinearDelivery, LinearState};
+use super::state::{LinearAppState, LinearDelivery, LinearState, SessionActivity};
 
 /// The deadline for the answer to a webhook.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,17 +19,32 @@ pub const FIRST_ACTIVITY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time after which a session without activity is stale.
 pub const STALE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The delays after which a failed webhook is sent again.
-pub const RETRY_DELAYS: [Duration; 3] = [Duration::from_secs(60), Duration::from_secs(3600), Duration::from_secs(6 * 3600)];
+pub const RETRY_DELAYS: [Duration; 3] = [
+    Duration::from_secs(60),
+    Duration::from_secs(3600),
+    Duration::from_secs(6 * 3600),
+];
 
 impl LinearState {
     /// Notifies an agent of its session: `created`, or `prompted` with the person's activity.
-    pub(crate) fn queue_webhook(&mut self, ledger: &mut CallRecords, session: &str, action: &str, prompted: Option<&SessionActivity>) {
-        let Some(of) = self.session(session).cloned() else { return };
+    pub(crate) fn queue_webhook(
+        &mut self,
+        ledger: &mut CallRecords,
+        session: &str,
+        action: &str,
+        prompted: Option<&SessionActivity>,
+    ) {
+        let Some(of) = self.session(session).cloned() else {
+            return;
+        };
         let organization = self.organization.clone();
         let shown = json::webhook_json(json::session(self, &of), &organization);
-        let activity = prompted.map(|it| json::webhook_json(json::activity(self, session, it), &organization));
+        let activity =
+            prompted.map(|it| json::webhook_json(json::activity(self, session, it), &organization));
         let context = (action == "created").then(|| self.prompt_context(&of));
-        let Some(app) = self.apps.iter_mut().find(|it| it.app.name == of.app) else { return };
+        let Some(app) = self.apps.iter_mut().find(|it| it.app.name == of.app) else {
+            return;
+        };
         let payload = json!({
             "type": "AgentSessionEvent", "action": action, "createdAt": json::now_text(), "agentSession": shown,
             "agentActivity": activity, "promptContext": context, "previousComments": null, "guidance": null,
@@ -39,13 +54,24 @@ impl LinearState {
         });
         let id = signature::fake_uuid(&format!("delivery {}", ledger.next()));
         let session = session.to_owned();
-        let delivery = LinearDelivery { id, payload, attempts: 0, status: None, session, not_before: None, is_in_flight: false };
+        let delivery = LinearDelivery {
+            id,
+            payload,
+            attempts: 0,
+            status: None,
+            session,
+            not_before: None,
+            is_in_flight: false,
+        };
         app.deliveries.push(delivery);
     }
 
     fn prompt_context(&self, of: &super::state::LinearSession) -> String {
         let issue = of.issue.as_ref().and_then(|it| self.issue(it));
-        let comment = of.comment.as_ref().and_then(|id| self.comments.iter().find(|it| it.id == *id));
+        let comment = of
+            .comment
+            .as_ref()
+            .and_then(|id| self.comments.iter().find(|it| it.id == *id));
         let issue = issue.map(|it| {
             format!(
                 "<issue identifier=\"{}\">\n<title>{}</title>\n<description>{}</description>\n</issue>",
@@ -54,7 +80,8 @@ impl LinearState {
         });
         let comment = comment.map(|it| {
             format!(
-                "\n<primary-directive-thread comment-id=\"{}\">\n<comment>{}</comment>\n</primary-directive-thread>",
+                "\n<primary-directive-thread \
+                comment-id=\"{}\">\n<comment>{}</comment>\n</primary-directive-thread>",
                 it.id, it.body
             )
         });
@@ -62,7 +89,11 @@ impl LinearState {
     }
 }
 
-fn webhook_request(app: &LinearAppState, delivery: &LinearDelivery, fresh: bool) -> OutgoingRequest {
+fn webhook_request(
+    app: &LinearAppState,
+    delivery: &LinearDelivery,
+    fresh: bool,
+) -> OutgoingRequest {
     let mut payload = delivery.payload.clone();
     if fresh {
         payload["webhookTimestamp"] = json!(signature::unix_time().as_millis() as u64);
@@ -74,33 +105,58 @@ fn webhook_request(app: &LinearAppState, delivery: &LinearDelivery, fresh: bool)
         ("linear-delivery", delivery.id.clone()),
         ("linear-event", "AgentSessionEvent".to_owned()),
         ("linear-timestamp", payload["webhookTimestamp"].to_string()),
-        ("linear-signature", signature::hmac_hex(&app.app.webhook_secret, &[body.as_bytes()])),
+        (
+            "linear-signature",
+            signature::hmac_hex(&app.app.webhook_secret, &[body.as_bytes()]),
+        ),
     ];
-    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
-    OutgoingRequest { url: app.webhook.clone().unwrap_or_default(), headers, body: Bytes::from(body) }
+    let headers = headers
+        .into_iter()
+        .map(|it| (it.0.to_owned(), it.1))
+        .collect();
+    OutgoingRequest {
+        url: app.webhook.clone().unwrap_or_default(),
+        headers,
+        body: Bytes::from(body),
+    }
 }
 
 /// Sends due webhooks and watches the deadlines of sessions, until the double ends.
 pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else { return };
+    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+        return;
+    };
     loop {
         changes.borrow_and_update();
         let Some(strong) = desk.upgrade() else { return };
         let now = Instant::now();
         let open = strong.listener().is_open();
         if strong.view(|view| {
-            view.sessions
-                .iter()
-                .any(|it| it.first_activity_due <= Some(now) && it.first_activity_due.is_some() || it.stale_at <= Some(now) && it.stale_at.is_some())
+            view.sessions.iter().any(|it| {
+                it.first_activity_due <= Some(now) && it.first_activity_due.is_some()
+                    || it.stale_at <= Some(now) && it.stale_at.is_some()
+            })
         }) {
             strong.update(|world, ledger| world.check_deadlines(ledger, now));
         }
         let (due, wake) = strong.update_silently(|world, _| {
             let mut due = vec![];
-            let mut wake: Option<Instant> = world.sessions.iter().flat_map(|it| [it.first_activity_due, it.stale_at]).flatten().min();
-            for (at, app) in world.apps.iter_mut().enumerate().filter(|it| open && it.1.webhook.is_some()) {
+            let mut wake: Option<Instant> = world
+                .sessions
+                .iter()
+                .flat_map(|it| [it.first_activity_due, it.stale_at])
+                .flatten()
+                .min();
+            for (at, app) in world
+                .apps
+                .iter_mut()
+                .enumerate()
+                .filter(|it| open && it.1.webhook.is_some())
+            {
                 for it in &mut app.deliveries {
-                    let waits = !it.is_in_flight && !it.is_accepted() && it.attempts <= RETRY_DELAYS.len() as u32;
+                    let waits = !it.is_in_flight
+                        && !it.is_accepted()
+                        && it.attempts <= RETRY_DELAYS.len() as u32;
                     if waits && it.not_before.is_none_or(|it| it <= now) {
                         it.is_in_flight = true;
                         due.push((at, it.id.clone()));
@@ -131,28 +187,49 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
 async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: String) {
     let (letter, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let delivery = app.deliveries.iter().find(|it| it.id == id).expect("the delivery is due");
+        let delivery = app
+            .deliveries
+            .iter()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
         let fresh = delivery.attempts == 0 || !view.keeps_retry_timestamps;
-        (webhook_request(app, delivery, fresh), view.scale().scale_deadline(WEBHOOK_TIMEOUT))
+        (
+            webhook_request(app, delivery, fresh),
+            view.scale().scale_deadline(WEBHOOK_TIMEOUT),
+        )
     });
     let result = outgoing_request::deliver_request(letter, patience).await;
     desk.update(|world, ledger| {
         let scale = ledger.scale;
         let app = &mut world.apps[at];
-        let delivery = app.deliveries.iter_mut().find(|it| it.id == id).expect("the delivery is due");
-        let wait = usize::try_from(delivery.attempts).ok().and_then(|it| RETRY_DELAYS.get(it)).copied();
+        let delivery = app
+            .deliveries
+            .iter_mut()
+            .find(|it| it.id == id)
+            .expect("the delivery is due");
+        let wait = usize::try_from(delivery.attempts)
+            .ok()
+            .and_then(|it| RETRY_DELAYS.get(it))
+            .copied();
         delivery.is_in_flight = false;
         delivery.attempts += 1;
         delivery.status = Some(result.as_ref().map_or(0, |it| it.status));
         delivery.not_before = wait.map(|it| Instant::now() + scale.scale_limit(it));
         let (taken, session) = (delivery.is_accepted(), delivery.session.clone());
         if result.as_ref().err() == Some(&outgoing_request::DeliveryError::TimedOut) {
-            ledger.add_violation(&app.app.name, ViolationKind::Late, "a webhook was not answered in time");
+            ledger.add_violation(
+                &app.app.name,
+                ViolationKind::Late,
+                "a webhook was not answered in time",
+            );
         }
         let created = delivery.payload["action"] == "created";
-        let Some(session) = world.session_mut(&session).filter(|_| taken && created) else { return };
+        let Some(session) = world.session_mut(&session).filter(|_| taken && created) else {
+            return;
+        };
         if session.agent_activities().next().is_none() && session.external_urls.is_empty() {
-            session.first_activity_due = Some(Instant::now() + scale.scale_deadline(FIRST_ACTIVITY_TIMEOUT));
+            session.first_activity_due =
+                Some(Instant::now() + scale.scale_deadline(FIRST_ACTIVITY_TIMEOUT));
         }
     });
 }
@@ -165,12 +242,20 @@ impl LinearState {
             if it.first_activity_due.is_some_and(|it| it <= now) {
                 it.first_activity_due = None;
                 it.is_unresponsive = true;
-                ledger.add_violation(&it.app, ViolationKind::Late, format!("no first activity in session {}", it.id));
+                ledger.add_violation(
+                    &it.app,
+                    ViolationKind::Late,
+                    format!("no first activity in session {}", it.id),
+                );
             }
             if it.stale_at.is_some_and(|it| it <= now) {
                 it.stale_at = None;
                 it.status = "stale".into();
-                ledger.add_violation(&it.app, ViolationKind::Late, format!("session {} went stale", it.id));
+                ledger.add_violation(
+                    &it.app,
+                    ViolationKind::Late,
+                    format!("session {} went stale", it.id),
+                );
             }
         }
     }
@@ -184,7 +269,13 @@ impl LinearState {
         body: &str,
         signal: Option<&str>,
     ) {
-        let user = self.people.iter().find(|it| it.1 == person).expect("there is such a person").0.clone();
+        let user = self
+            .people
+            .iter()
+            .find(|it| it.1 == person)
+            .expect("there is such a person")
+            .0
+            .clone();
         let scale = ledger.scale;
         let activity = SessionActivity {
             id: signature::fake_uuid(&format!("activity {}", ledger.next())),
@@ -197,7 +288,12 @@ impl LinearState {
             created: ledger.elapsed(),
         };
         let of = self.session_mut(session).expect("there is such a session");
-        of.status = if signal == Some("stop") { "stopping" } else { "active" }.into();
+        of.status = if signal == Some("stop") {
+            "stopping"
+        } else {
+            "active"
+        }
+        .into();
         of.stale_at = Some(Instant::now() + scale.scale_deadline(STALE_TIMEOUT));
         of.activities.push(activity.clone());
         self.queue_webhook(ledger, session, "prompted", Some(&activity));

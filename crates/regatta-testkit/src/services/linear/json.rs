@@ -4,17 +4,27 @@
 use serde_json::{Value, json};
 
 use super::super::signature;
-use super::state::{SessionActivity, LinearComment, LinearIssue, LinearSession, LinearState};
+use super::state::{LinearComment, LinearIssue, LinearSession, LinearState, SessionActivity};
 
 pub(crate) fn now_text() -> String {
     signature::iso_time(signature::unix_time())
 }
 
 pub(crate) fn user(world: &LinearState, id: &str) -> Value {
-    let app = world.apps.iter().find(|it| it.app.app_user_id == id).map(|it| it.app.name.clone());
-    let person = world.people.iter().find(|it| it.0 == id).map(|it| it.1.clone());
+    let app = world
+        .apps
+        .iter()
+        .find(|it| it.app.app_user_id == id)
+        .map(|it| it.app.name.clone());
+    let person = world
+        .people
+        .iter()
+        .find(|it| it.0 == id)
+        .map(|it| it.1.clone());
     let is_app = app.is_some();
-    let Some(name) = app.or(person) else { return Value::Null };
+    let Some(name) = app.or(person) else {
+        return Value::Null;
+    };
     let mut shown = json!({
         "__typename": "User", "id": id, "name": name, "displayName": name, "email": format!("{name}@example.com"),
         "url": format!("https://linear.app/regatta/profiles/{name}"), "active": true, "app": is_app, "isMe": is_app,
@@ -89,13 +99,28 @@ pub(crate) fn activity(world: &LinearState, session: &str, of: &SessionActivity)
 }
 
 pub(crate) fn session(world: &LinearState, of: &LinearSession) -> Value {
-    let app = world.apps.iter().find(|it| it.app.name == of.app).map(|it| it.app.app_user_id.clone());
-    let comment = of.comment.as_ref().and_then(|id| world.comments.iter().find(|it| it.id == *id));
-    let urls: Vec<Value> = of.external_urls.iter().map(|it| json!({"label": it.0, "url": it.1})).collect();
+    let app = world
+        .apps
+        .iter()
+        .find(|it| it.app.name == of.app)
+        .map(|it| it.app.app_user_id.clone());
+    let comment = of
+        .comment
+        .as_ref()
+        .and_then(|id| world.comments.iter().find(|it| it.id == *id));
+    let urls: Vec<Value> = of
+        .external_urls
+        .iter()
+        .map(|it| json!({"label": it.0, "url": it.1}))
+        .collect();
     let links = of.external_urls.iter();
-    let links: Vec<Value> =
-        links.map(|it| json!({"__typename": "AgentSessionExternalLink", "label": it.0, "url": it.1})).collect();
-    let activities: Vec<Value> = of.visible_activities().map(|it| activity(world, &of.id, it)).collect();
+    let links: Vec<Value> = links
+        .map(|it| json!({"__typename": "AgentSessionExternalLink", "label": it.0, "url": it.1}))
+        .collect();
+    let activities: Vec<Value> = of
+        .visible_activities()
+        .map(|it| activity(world, &of.id, it))
+        .collect();
     json!({
         "__typename": "AgentSession", "id": of.id, "status": of.status, "plan": of.plan, "externalUrls": urls,
         "externalLinks": links, "externalLink": null, "summary": of.summary, "slugId": &of.id[..8],

@@ -3,18 +3,19 @@
 //!
 //! ```text
 //! let linear = Linear::start().await;
-//! let claude = linear.app("claude");                    // App: app_user_id, access_token, webhook_secret
-//! linear.webhook("claude", "http://127.0.0.1:…/webhooks/linear");
+//! let claude = linear.app("claude");                    // App: app_user_id, access_token,
+//! webhook_secret linear.webhook("claude", "http://127.0.0.1:…/webhooks/linear");
 //! linear.person("ann");
 //! linear.issue("ENG-1", "Login fails", "Since Monday.");
 //!
-//! let session = linear.delegate("ann", "ENG-1", "claude");             // assigned: AgentSessionEvent created
-//! let session = linear.mention("ann", "ENG-1", "claude", "fix it");    // mentioned in a comment: created
-//! linear.prompt("ann", &session, "and the tests?");                    // prompted
-//! linear.stop("ann", &session);                                        // prompted, with the signal `press_stop`
+//! let session = linear.delegate("ann", "ENG-1", "claude");             // assigned:
+//! AgentSessionEvent created let session = linear.mention("ann", "ENG-1", "claude", "fix it");
+//! // mentioned in a comment: created linear.prompt("ann", &session, "and the tests?");
+//! // prompted linear.stop("ann", &session);                                        // prompted,
+//! with the signal `press_stop`
 //!
-//! linear.session(&session)        // Session: status, plan, external_urls, unresponsive, visible(), done()
-//! linear.activities(&session)     // all activities, also ephemeral ones
+//! linear.session(&session)        // Session: status, plan, external_urls, unresponsive,
+//! visible(), done() linear.activities(&session)     // all activities, also ephemeral ones
 //! linear.deliveries("claude"), linear.old_timestamps(true), linear.requests_per_hour(10)
 //! ```
 //!
@@ -26,9 +27,11 @@
 //! - the app's token as `Bearer`, and documents with fields that the types have;
 //! - the format of activities: an id is a UUID, and an id that is sent twice is one activity;
 //! - an agent uses only its own sessions;
-//! - a webhook is answered within 5 s ([`WEBHOOK_TIMEOUT`]); otherwise it is sent again after one minute,
+//! - a webhook is answered within 5 s ([`WEBHOOK_TIMEOUT`]); otherwise it is sent again after one
+//!   minute,
 //!   one hour and six hours ([`RETRY_DELAYS`]) with the same `Linear-Delivery`;
-//! - the first activity comes within 10 s of a `created` that was accepted ([`FIRST_ACTIVITY_TIMEOUT`]);
+//! - the first activity comes within 10 s of a `created` that was accepted
+//!   ([`FIRST_ACTIVITY_TIMEOUT`]);
 //! - a session in progress shows an activity every 30 minutes ([`STALE_TIMEOUT`]).
 //!
 //! A retry has a new `webhookTimestamp`, because the official verifier would refuse an older one;
@@ -37,16 +40,16 @@
 
 mod graphql;
 mod hooks;
-mod resolve;
 mod json;
+mod resolve;
 mod state;
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-pub use hooks::{WEBHOOK_TIMEOUT, FIRST_ACTIVITY_TIMEOUT, RETRY_DELAYS, STALE_TIMEOUT};
+pub use hooks::{FIRST_ACTIVITY_TIMEOUT, RETRY_DELAYS, STALE_TIMEOUT, WEBHOOK_TIMEOUT};
 pub use resolve::MAX_REQUESTS_PER_HOUR;
-pub use state::{SessionActivity, LinearApp, LinearDelivery, LinearSession, LinearState};
+pub use state::{LinearApp, LinearDelivery, LinearSession, LinearState, SessionActivity};
 
 use super::double::ServiceDouble;
 use super::signature;
@@ -95,17 +98,33 @@ impl Linear {
             name: name.to_owned(),
             app_user_id: signature::fake_uuid(&format!("agent {name}")),
             oauth_client_id: signature::fake_token(&format!("client {name}"), 32),
-            access_token: format!("lin_oauth_{}", signature::fake_token(&format!("token {name}"), 40)),
-            webhook_secret: format!("lin_wh_{}", signature::fake_token(&format!("secret {name}"), 32)),
+            access_token: format!(
+                "lin_oauth_{}",
+                signature::fake_token(&format!("token {name}"), 40)
+            ),
+            webhook_secret: format!(
+                "lin_wh_{}",
+                signature::fake_token(&format!("secret {name}"), 32)
+            ),
         };
-        self.update(|world, _| world.apps.push(LinearAppState { app: app.clone(), webhook: None, deliveries: vec![] }));
+        self.update(|world, _| {
+            world.apps.push(LinearAppState {
+                app: app.clone(),
+                webhook: None,
+                deliveries: vec![],
+            })
+        });
         app
     }
 
     /// Sets the URL for an agent's webhooks, also for those that were not sent yet.
     pub fn set_webhook_url(&self, app: &str, url: &str) {
         self.update(|world, _| {
-            let app = world.apps.iter_mut().find(|it| it.app.name == app).expect("there is such an agent");
+            let app = world
+                .apps
+                .iter_mut()
+                .find(|it| it.app.name == app)
+                .expect("there is such an agent");
             app.webhook = Some(url.to_owned());
         });
     }
@@ -130,8 +149,18 @@ impl Linear {
     /// Adds an issue. Returns the issue's id.
     pub fn add_issue(&self, identifier: &str, title: &str, description: &str) -> String {
         let id = signature::fake_uuid(&format!("issue {identifier}"));
-        let (identifier, title, description) = (identifier.to_owned(), title.to_owned(), description.to_owned());
-        let issue = LinearIssue { id: id.clone(), identifier, title, description, delegate: None };
+        let (identifier, title, description) = (
+            identifier.to_owned(),
+            title.to_owned(),
+            description.to_owned(),
+        );
+        let issue = LinearIssue {
+            id: id.clone(),
+            identifier,
+            title,
+            description,
+            delegate: None,
+        };
         self.update(|world, _| world.issues.push(issue));
         id
     }
@@ -139,10 +168,21 @@ impl Linear {
     /// Assigns an issue to an agent for a person. Returns the session's id.
     pub fn delegate(&self, person: &str, issue: &str, app: &str) -> String {
         self.update(|world, ledger| {
-            let agent = world.apps.iter().find(|it| it.app.name == app).expect("there is such an agent");
+            let agent = world
+                .apps
+                .iter()
+                .find(|it| it.app.name == app)
+                .expect("there is such an agent");
             let agent = agent.app.app_user_id.clone();
-            let creator = world.people.iter().find(|it| it.1 == person).map(|it| it.0.clone());
-            let place = world.issues.iter_mut().find(|it| it.identifier == issue || it.id == issue);
+            let creator = world
+                .people
+                .iter()
+                .find(|it| it.1 == person)
+                .map(|it| it.0.clone());
+            let place = world
+                .issues
+                .iter_mut()
+                .find(|it| it.identifier == issue || it.id == issue);
             let place = place.expect("there is such an issue");
             place.delegate = Some(agent);
             let issue = place.id.clone();
@@ -155,11 +195,26 @@ impl Linear {
     /// Mentions an agent in a person's comment. Returns the session's id.
     pub fn mention(&self, person: &str, issue: &str, app: &str, text: &str) -> String {
         self.update(|world, ledger| {
-            let user = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0.clone();
-            let issue = world.issue(issue).expect("there is such an issue").id.clone();
+            let user = world
+                .people
+                .iter()
+                .find(|it| it.1 == person)
+                .expect("there is such a person")
+                .0
+                .clone();
+            let issue = world
+                .issue(issue)
+                .expect("there is such an issue")
+                .id
+                .clone();
             let id = signature::fake_uuid(&format!("comment {}", ledger.next()));
             let body = format!("@{app} {text}");
-            world.comments.push(LinearComment { id: id.clone(), issue: issue.clone(), user: user.clone(), body });
+            world.comments.push(LinearComment {
+                id: id.clone(),
+                issue: issue.clone(),
+                user: user.clone(),
+                body,
+            });
             let session = world.start_session(ledger, app, Some(issue), Some(id), Some(user));
             world.queue_webhook(ledger, &session, "created", None);
             session
@@ -173,12 +228,15 @@ impl Linear {
 
     /// Presses stop for a person.
     pub fn press_stop(&self, person: &str, session: &str) {
-        self.update(|world, ledger| world.add_prompt(ledger, session, person, "Stop", Some("stop")));
+        self.update(|world, ledger| {
+            world.add_prompt(ledger, session, person, "Stop", Some("stop"))
+        });
     }
 
     /// Returns the current state of a session.
     pub fn session(&self, id: &str) -> LinearSession {
-        self.view(|view| view.session(id).cloned()).expect("there is such a session")
+        self.view(|view| view.session(id).cloned())
+            .expect("there is such a session")
     }
 
     /// Returns all activities of a session.

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::super::double::{ServiceAnswer, ServiceDouble, CallRecords, ViolationKind, rate_limited};
-use super::super::listener::{DoubleRequest, DoubleReply};
+use super::super::double::{
+    CallRecords, ServiceAnswer, ServiceDouble, ViolationKind, rate_limited,
+};
+use super::super::listener::{DoubleReply, DoubleRequest};
 use super::super::rate_limit::RateRule;
 use super::super::signature;
 use super::graphql::{self, GraphqlDocument, GraphqlSelection};
 use super::hooks::STALE_TIMEOUT;
 use super::json;
-use super::state::{SessionActivity, LinearSession, LinearState};
+use super::state::{LinearSession, LinearState, SessionActivity};
 
 /// Requests per hour for one app, refilled at a constant rate.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
@@ -26,15 +28,30 @@ struct LinearError {
 }
 
 fn invalid_input(wrong: ViolationKind, message: impl Into<String>) -> LinearError {
-    LinearError { status: 400, code: "INPUT_ERROR", message: message.into(), violation: Some(wrong) }
+    LinearError {
+        status: 400,
+        code: "INPUT_ERROR",
+        message: message.into(),
+        violation: Some(wrong),
+    }
 }
 
 fn not_found(kind: &str) -> LinearError {
-    LinearError { status: 400, code: "INPUT_ERROR", message: format!("Entity not found: {kind}"), violation: None }
+    LinearError {
+        status: 400,
+        code: "INPUT_ERROR",
+        message: format!("Entity not found: {kind}"),
+        violation: None,
+    }
 }
 
 fn bad_document(message: String) -> LinearError {
-    LinearError { status: 400, code: "GRAPHQL_VALIDATION_FAILED", message, violation: Some(ViolationKind::Unknown) }
+    LinearError {
+        status: 400,
+        code: "GRAPHQL_VALIDATION_FAILED",
+        message,
+        violation: Some(ViolationKind::Unknown),
+    }
 }
 
 type LinearResult = Result<Value, LinearError>;
@@ -43,7 +60,9 @@ type LinearResult = Result<Value, LinearError>;
 fn arguments_of(kind: &str, field: &str) -> Option<&'static [(&'static str, &'static str)]> {
     Some(match (kind, field) {
         ("query", "viewer" | "organization") => &[],
-        ("query", "agentSession" | "agentActivity" | "issue" | "comment" | "user") => &[("id", "String!")],
+        ("query", "agentSession" | "agentActivity" | "issue" | "comment" | "user") => {
+            &[("id", "String!")]
+        }
         ("query", "agentSessions") => &[
             ("first", "Int"),
             ("after", "String"),
@@ -53,7 +72,9 @@ fn arguments_of(kind: &str, field: &str) -> Option<&'static [(&'static str, &'st
             ("orderBy", "PaginationOrderBy"),
         ],
         ("mutation", "agentActivityCreate") => &[("input", "AgentActivityCreateInput!")],
-        ("mutation", "agentSessionUpdate") => &[("id", "String!"), ("input", "AgentSessionUpdateInput!")],
+        ("mutation", "agentSessionUpdate") => {
+            &[("id", "String!"), ("input", "AgentSessionUpdateInput!")]
+        }
         ("mutation", "agentSessionCreateOnIssue") => &[("input", "AgentSessionCreateOnIssue!")],
         ("mutation", "agentSessionCreateOnComment") => &[("input", "AgentSessionCreateOnComment!")],
         _ => return None,
@@ -63,18 +84,32 @@ fn arguments_of(kind: &str, field: &str) -> Option<&'static [(&'static str, &'st
 /// Returns the fields of an input.
 fn input_fields_of(field: &str) -> &'static [&'static str] {
     match field {
-        "agentActivityCreate" => {
-            &["agentSessionId", "content", "contextualMetadata", "ephemeral", "id", "signal", "signalMetadata"]
-        }
-        "agentSessionUpdate" => {
-            &["addedExternalUrls", "externalLink", "externalUrls", "plan", "removedExternalUrls", "summary"]
-        }
+        "agentActivityCreate" => &[
+            "agentSessionId",
+            "content",
+            "contextualMetadata",
+            "ephemeral",
+            "id",
+            "signal",
+            "signalMetadata",
+        ],
+        "agentSessionUpdate" => &[
+            "addedExternalUrls",
+            "externalLink",
+            "externalUrls",
+            "plan",
+            "removedExternalUrls",
+            "summary",
+        ],
         "agentSessionCreateOnIssue" => &["externalLink", "externalUrls", "issueId"],
         _ => &["externalLink", "externalUrls", "commentId"],
     }
 }
 
-pub(crate) async fn handle_request(desk: Arc<ServiceDouble<LinearState>>, asked: DoubleRequest) -> DoubleReply {
+pub(crate) async fn handle_request(
+    desk: Arc<ServiceDouble<LinearState>>,
+    asked: DoubleRequest,
+) -> DoubleReply {
     let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
     let text = body["query"].as_str().unwrap_or_default();
     let document = graphql::parse_document(text, body["operationName"].as_str());
@@ -85,47 +120,88 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<LinearState>>, asked:
     let header = asked.header("authorization").unwrap_or_default().to_owned();
     let found = desk.view(|view| {
         let of = |it: &&super::state::LinearAppState| header.ends_with(&it.app.access_token);
-        view.apps.iter().position(|it| of(&it)).map(|at| (at, view.apps[at].app.clone()))
+        view.apps
+            .iter()
+            .position(|it| of(&it))
+            .map(|at| (at, view.apps[at].app.clone()))
     });
-    let by = found.as_ref().map(|it| it.1.name.clone()).unwrap_or_default();
-    let proper = found.as_ref().is_some_and(|it| header == format!("Bearer {}", it.1.access_token));
+    let by = found
+        .as_ref()
+        .map(|it| it.1.name.clone())
+        .unwrap_or_default();
+    let proper = found
+        .as_ref()
+        .is_some_and(|it| header == format!("Bearer {}", it.1.access_token));
     let input = json!({"query": text, "variables": body["variables"]});
     desk.perform_call(&name, &by, input, |world, ledger| {
-        let refuse = |ledger: &mut CallRecords, slip: LinearError| error_answer(ledger, &by, &name, slip);
+        let refuse =
+            |ledger: &mut CallRecords, slip: LinearError| error_answer(ledger, &by, &name, slip);
         let at = match &found {
             _ if asked.path != "/graphql" || asked.method != "POST" => {
                 let message = format!("Cannot {} {}", asked.method, asked.path);
-                let slip = LinearError { status: 404, code: "NOT_FOUND", message, violation: Some(ViolationKind::Unknown) };
+                let slip = LinearError {
+                    status: 404,
+                    code: "NOT_FOUND",
+                    message,
+                    violation: Some(ViolationKind::Unknown),
+                };
                 return refuse(ledger, slip);
             }
             // Linear's server refuses requests that a browser could send from another site without
             // a preflight.
-            _ if !asked.header("content-type").is_some_and(|kind| kind.starts_with("application/json")) => {
-                let message = "This operation has been blocked as a potential Cross-Site Request Forgery (CSRF)".into();
-                let slip = LinearError { status: 400, code: "BAD_REQUEST", message, violation: Some(ViolationKind::BadField) };
+            _ if !asked
+                .header("content-type")
+                .is_some_and(|kind| kind.starts_with("application/json")) =>
+            {
+                let message = "This operation has been blocked as a potential Cross-Site Request \
+                    Forgery (CSRF)"
+                    .into();
+                let slip = LinearError {
+                    status: 400,
+                    code: "BAD_REQUEST",
+                    message,
+                    violation: Some(ViolationKind::BadField),
+                };
                 return refuse(ledger, slip);
             }
             Some((at, _)) if proper => *at,
             _ => {
                 let message = "Authentication required, not authenticated".into();
-                let slip = LinearError { status: 401, code: "AUTHENTICATION_ERROR", message, violation: Some(ViolationKind::Auth) };
+                let slip = LinearError {
+                    status: 401,
+                    code: "AUTHENTICATION_ERROR",
+                    message,
+                    violation: Some(ViolationKind::Auth),
+                };
                 return refuse(ledger, slip);
             }
         };
         let most = world.max_requests_per_hour;
         let every = Duration::from_secs(3600) / most.max(1);
-        if let Err(refused) = ledger.count_call(&by, &name, &[RateRule::bucket(format!("requests of {by}"), every, most)]) {
-            return rate_limited::<LinearState>(&name, refused.seconds).with_header("x-ratelimit-requests-limit", most.to_string());
+        if let Err(refused) = ledger.count_call(
+            &by,
+            &name,
+            &[RateRule::bucket(format!("requests of {by}"), every, most)],
+        ) {
+            return rate_limited::<LinearState>(&name, refused.seconds)
+                .with_header("x-ratelimit-requests-limit", most.to_string());
         }
         let answered = document.map_err(bad_document).and_then(|document| {
-            let mut turn = LinearRequest { linear: world, records: ledger, app: at };
+            let mut turn = LinearRequest {
+                linear: world,
+                records: ledger,
+                app: at,
+            };
             turn.execute(&document, &body["variables"])
         });
         let reset = (signature::unix_time() + Duration::from_secs(3600)).as_millis();
         match answered {
             Ok(data) => ServiceAnswer::ok(json!({"data": data}))
                 .with_header("x-ratelimit-requests-limit", most.to_string())
-                .with_header("x-ratelimit-requests-remaining", most.saturating_sub(1).to_string())
+                .with_header(
+                    "x-ratelimit-requests-remaining",
+                    most.saturating_sub(1).to_string(),
+                )
                 .with_header("x-ratelimit-requests-reset", reset.to_string())
                 .with_header("x-complexity", "1"),
             Err(slip) => refuse(ledger, slip),
@@ -134,7 +210,12 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<LinearState>>, asked:
     .await
 }
 
-fn error_answer(ledger: &mut CallRecords, by: &str, name: &str, slip: LinearError) -> ServiceAnswer {
+fn error_answer(
+    ledger: &mut CallRecords,
+    by: &str,
+    name: &str,
+    slip: LinearError,
+) -> ServiceAnswer {
     if let Some(wrong) = slip.violation {
         ledger.add_violation(by, wrong, format!("{name}: {}", slip.message));
     }
@@ -149,7 +230,11 @@ fn error_answer(ledger: &mut CallRecords, by: &str, name: &str, slip: LinearErro
         "userPresentableMessage": slip.message,
     });
     // An operation that fails is answered with 200 and errors. A document that cannot run is not.
-    let status = if slip.code == "INPUT_ERROR" || slip.code == "FORBIDDEN" { 200 } else { slip.status };
+    let status = if slip.code == "INPUT_ERROR" || slip.code == "FORBIDDEN" {
+        200
+    } else {
+        slip.status
+    };
     let body = json!({"errors": [{"message": slip.message, "path": [name], "extensions": extensions}], "data": null});
     ServiceAnswer::error(status, slip.code, body)
 }
@@ -165,16 +250,31 @@ impl LinearRequest<'_> {
         let variables = document.variables(variables).map_err(bad_document)?;
         let mut data = Map::new();
         for field in &document.fields {
-            let GraphqlSelection::Field { alias, name, arguments: given, inner } = field else {
-                return Err(bad_document("Fragments on the root are not supported.".into()));
+            let GraphqlSelection::Field {
+                alias,
+                name,
+                arguments: given,
+                inner,
+            } = field
+            else {
+                return Err(bad_document(
+                    "Fragments on the root are not supported.".into(),
+                ));
             };
-            let of = if document.kind == "query" { "Query" } else { "Mutation" };
-            let known = arguments_of(&document.kind, name)
-                .ok_or_else(|| bad_document(format!("Cannot query field \"{name}\" on type \"{of}\".")))?;
+            let of = if document.kind == "query" {
+                "Query"
+            } else {
+                "Mutation"
+            };
+            let known = arguments_of(&document.kind, name).ok_or_else(|| {
+                bad_document(format!("Cannot query field \"{name}\" on type \"{of}\"."))
+            })?;
             let mut values = Map::new();
             for (argument, value) in given {
                 let (_, kind) = known.iter().find(|it| it.0 == argument).ok_or_else(|| {
-                    bad_document(format!("Unknown argument \"{argument}\" on field \"{of}.{name}\"."))
+                    bad_document(format!(
+                        "Unknown argument \"{argument}\" on field \"{of}.{name}\"."
+                    ))
                 })?;
                 if let Some(declared) = document.declared_type(value)
                     && declared.trim_end_matches('!') != kind.trim_end_matches('!')
@@ -187,12 +287,19 @@ impl LinearRequest<'_> {
             }
             for (argument, kind) in known {
                 if kind.ends_with('!') && values.get(*argument).is_none_or(Value::is_null) {
-                    return Err(bad_document(format!("Argument \"{argument}\" of type \"{kind}\" is required.")));
+                    return Err(bad_document(format!(
+                        "Argument \"{argument}\" of type \"{kind}\" is required."
+                    )));
                 }
             }
             let result = self.resolve_root_field(name, &values)?;
             let result = graphql::connection_page(&result, &values);
-            data.insert(alias.clone(), document.select(&result, inner, &variables).map_err(bad_document)?);
+            data.insert(
+                alias.clone(),
+                document
+                    .select(&result, inner, &variables)
+                    .map_err(bad_document)?,
+            );
         }
         Ok(Value::Object(data))
     }
@@ -202,7 +309,9 @@ impl LinearRequest<'_> {
         let input = values.get("input").cloned().unwrap_or_default();
         for field in input.as_object().into_iter().flatten().map(|it| it.0) {
             if !input_fields_of(name).contains(&field.as_str()) {
-                return Err(bad_document(format!("Field \"{field}\" is not defined by the input of {name}.")));
+                return Err(bad_document(format!(
+                    "Field \"{field}\" is not defined by the input of {name}."
+                )));
             }
         }
         match name {
@@ -211,13 +320,23 @@ impl LinearRequest<'_> {
                 Ok(json::user(self.linear, &me))
             }
             "organization" => Ok(json::organization(self.linear)),
-            "user" => Some(json::user(self.linear, id)).filter(|it| !it.is_null()).ok_or_else(|| not_found("User")),
-            "issue" => self.linear.issue(id).map(|it| json::issue(self.linear, it)).ok_or_else(|| not_found("Issue")),
+            "user" => Some(json::user(self.linear, id))
+                .filter(|it| !it.is_null())
+                .ok_or_else(|| not_found("User")),
+            "issue" => self
+                .linear
+                .issue(id)
+                .map(|it| json::issue(self.linear, it))
+                .ok_or_else(|| not_found("Issue")),
             "comment" => {
                 let found = self.linear.comments.iter().find(|it| it.id == id);
-                found.map(|it| json::comment(self.linear, it)).ok_or_else(|| not_found("Comment"))
+                found
+                    .map(|it| json::comment(self.linear, it))
+                    .ok_or_else(|| not_found("Comment"))
             }
-            "agentSession" => self.own_session(id).map(|it| json::session(self.linear, &it)),
+            "agentSession" => self
+                .own_session(id)
+                .map(|it| json::session(self.linear, &it)),
             "agentSessions" => {
                 let mine = &self.linear.apps[self.app].app.name;
                 let mine = self.linear.sessions.iter().filter(|it| it.app == *mine);
@@ -226,7 +345,10 @@ impl LinearRequest<'_> {
             }
             "agentActivity" => {
                 let found = self.linear.sessions.iter().find_map(|it| {
-                    it.activities.iter().find(|it| it.id == id).map(|activity| (it.id.clone(), activity))
+                    it.activities
+                        .iter()
+                        .find(|it| it.id == id)
+                        .map(|activity| (it.id.clone(), activity))
                 });
                 let (session, activity) = found.ok_or_else(|| not_found("AgentActivity"))?;
                 Ok(json::activity(self.linear, &session, activity))
@@ -239,49 +361,89 @@ impl LinearRequest<'_> {
 
     /// Returns a session of this app.
     fn own_session(&self, id: &str) -> Result<LinearSession, LinearError> {
-        let found = self.linear.session(id).ok_or_else(|| not_found("AgentSession"))?;
+        let found = self
+            .linear
+            .session(id)
+            .ok_or_else(|| not_found("AgentSession"))?;
         if found.app != self.linear.apps[self.app].app.name {
             let message = format!("session {id} belongs to {}", found.app);
-            return Err(LinearError { status: 403, code: "FORBIDDEN", message, violation: Some(ViolationKind::NotOwned) });
+            return Err(LinearError {
+                status: 403,
+                code: "FORBIDDEN",
+                message,
+                violation: Some(ViolationKind::NotOwned),
+            });
         }
         Ok(found.clone())
     }
 
     fn create_activity(&mut self, input: &Value) -> LinearResult {
-        let session = input["agentSessionId"].as_str().unwrap_or_default().to_owned();
+        let session = input["agentSessionId"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         self.own_session(&session)?;
         let content = &input["content"];
         let kind = content["type"].as_str().unwrap_or_default().to_owned();
         validate_content(content, &kind)?;
         let ephemeral = input["ephemeral"].as_bool().unwrap_or(false);
         if ephemeral && kind != "thought" && kind != "action" {
-            return Err(invalid_input(ViolationKind::BadField, format!("a {kind} cannot be ephemeral")));
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                format!("a {kind} cannot be ephemeral"),
+            ));
         }
         let signal = input["signal"].as_str().map(str::to_owned);
         match signal.as_deref() {
             None => {}
             Some("auth" | "select") if kind == "elicitation" => {}
-            Some(other) => return Err(invalid_input(ViolationKind::BadField, format!("signal {other} does not go with a {kind}"))),
+            Some(other) => {
+                return Err(invalid_input(
+                    ViolationKind::BadField,
+                    format!("signal {other} does not go with a {kind}"),
+                ));
+            }
         }
         if signal.as_deref() == Some("select") && !input["signalMetadata"]["options"].is_array() {
-            return Err(invalid_input(ViolationKind::BadField, "signalMetadata.options is missing"));
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                "signalMetadata.options is missing",
+            ));
         }
         if signal.as_deref() == Some("auth") && !input["signalMetadata"]["url"].is_string() {
-            return Err(invalid_input(ViolationKind::BadField, "signalMetadata.url is missing"));
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                "signalMetadata.url is missing",
+            ));
         }
         let id = match input["id"].as_str() {
-            Some(id) if !signature::is_uuid(id) => return Err(invalid_input(ViolationKind::BadField, "id must be a UUID")),
+            Some(id) if !signature::is_uuid(id) => {
+                return Err(invalid_input(ViolationKind::BadField, "id must be a UUID"));
+            }
             Some(id) => id.to_owned(),
             None => signature::fake_uuid(&format!("activity {}", self.records.next())),
         };
-        let (now, stale) = (self.records.elapsed(), self.records.scale.scale_deadline(STALE_TIMEOUT));
+        let (now, stale) = (
+            self.records.elapsed(),
+            self.records.scale.scale_deadline(STALE_TIMEOUT),
+        );
         let user = self.linear.apps[self.app].app.app_user_id.clone();
-        let owner = self.linear.sessions.iter().find(|it| it.activities.iter().any(|it| it.id == id));
+        let owner = self
+            .linear
+            .sessions
+            .iter()
+            .find(|it| it.activities.iter().any(|it| it.id == id));
         let known = owner.map(|it| it.id.clone());
         if known.as_ref().is_some_and(|it| *it != session) {
-            return Err(invalid_input(ViolationKind::WrongState, "this id belongs to another session's activity"));
+            return Err(invalid_input(
+                ViolationKind::WrongState,
+                "this id belongs to another session's activity",
+            ));
         }
-        let of = self.linear.session_mut(&session).ok_or_else(|| not_found("AgentSession"))?;
+        let of = self
+            .linear
+            .session_mut(&session)
+            .ok_or_else(|| not_found("AgentSession"))?;
         if known.is_none() {
             let signal_metadata = input["signalMetadata"].clone();
             of.activities.push(SessionActivity {
@@ -305,27 +467,46 @@ impl LinearRequest<'_> {
             (of.first_activity_due, of.stale_at) = (None, working.then(|| Instant::now() + stale));
         }
         let of = of.clone();
-        let activity = of.activities.iter().find(|it| it.id == id).ok_or_else(|| not_found("AgentActivity"))?;
+        let activity = of
+            .activities
+            .iter()
+            .find(|it| it.id == id)
+            .ok_or_else(|| not_found("AgentActivity"))?;
         let shown = json::activity(self.linear, &session, activity);
         let sync = self.records.next();
-        Ok(json!({"__typename": "AgentActivityPayload", "agentActivity": shown, "lastSyncId": sync, "success": true}))
+        Ok(
+            json!({"__typename": "AgentActivityPayload", "agentActivity": shown, "lastSyncId": sync, "success": true}),
+        )
     }
 
     fn update_session(&mut self, id: &str, input: &Value) -> LinearResult {
         let mut of = self.own_session(id)?;
         if let Some(plan) = input.get("plan").filter(|it| !it.is_null()) {
             let statuses = ["pending", "inProgress", "completed", "canceled"];
-            let good = |it: &Value| it["content"].is_string() && statuses.iter().any(|status| it["status"] == *status);
+            let good = |it: &Value| {
+                it["content"].is_string() && statuses.iter().any(|status| it["status"] == *status)
+            };
             if !plan.as_array().is_some_and(|it| it.iter().all(good)) {
-                return Err(invalid_input(ViolationKind::BadField, format!("plan: {plan}")));
+                return Err(invalid_input(
+                    ViolationKind::BadField,
+                    format!("plan: {plan}"),
+                ));
             }
             of.plan = plan.clone();
         }
         let urls = |field: &str| -> Result<Option<Vec<(String, String)>>, LinearError> {
-            let Some(list) = input.get(field).filter(|it| !it.is_null()) else { return Ok(None) };
-            let one = |it: &Value| Some((it["label"].as_str()?.to_owned(), it["url"].as_str()?.to_owned()));
+            let Some(list) = input.get(field).filter(|it| !it.is_null()) else {
+                return Ok(None);
+            };
+            let one = |it: &Value| {
+                Some((
+                    it["label"].as_str()?.to_owned(),
+                    it["url"].as_str()?.to_owned(),
+                ))
+            };
             let read: Option<Vec<_>> = list.as_array().and_then(|it| it.iter().map(one).collect());
-            read.map(Some).ok_or_else(|| invalid_input(ViolationKind::BadField, format!("{field}: {list}")))
+            read.map(Some)
+                .ok_or_else(|| invalid_input(ViolationKind::BadField, format!("{field}: {list}")))
         };
         if let Some(all) = urls("externalUrls")? {
             of.external_urls = all;
@@ -334,13 +515,20 @@ impl LinearRequest<'_> {
                 of.external_urls.retain(|it| it.1 != added.1);
                 of.external_urls.push(added);
             }
-            let removed = input["removedExternalUrls"].as_array().cloned().unwrap_or_default();
-            of.external_urls.retain(|it| !removed.iter().any(|url| *url == it.1));
+            let removed = input["removedExternalUrls"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
+            of.external_urls
+                .retain(|it| !removed.iter().any(|url| *url == it.1));
         }
         if let Some(summary) = input["summary"].as_str() {
             let length = summary.chars().count();
             if summary.trim().is_empty() || length > 255 || summary.contains(['\n', '\r', '\0']) {
-                return Err(invalid_input(ViolationKind::TooLong, "summary has 1 to 255 characters on one line"));
+                return Err(invalid_input(
+                    ViolationKind::TooLong,
+                    "summary has 1 to 255 characters on one line",
+                ));
             }
             of.summary = Some(summary.to_owned());
         }
@@ -352,24 +540,42 @@ impl LinearRequest<'_> {
         }
         let sync = self.records.next();
         let shown = json::session(self.linear, &of);
-        Ok(json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}))
+        Ok(
+            json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}),
+        )
     }
 
     fn create_session(&mut self, name: &str, input: &Value) -> LinearResult {
         let (issue, comment) = if name == "agentSessionCreateOnIssue" {
             let issue = input["issueId"].as_str().unwrap_or_default();
-            (self.linear.issue(issue).ok_or_else(|| not_found("Issue"))?.id.clone(), None)
+            (
+                self.linear
+                    .issue(issue)
+                    .ok_or_else(|| not_found("Issue"))?
+                    .id
+                    .clone(),
+                None,
+            )
         } else {
             let id = input["commentId"].as_str().unwrap_or_default();
-            let found = self.linear.comments.iter().find(|it| it.id == id).ok_or_else(|| not_found("Comment"))?;
+            let found = self
+                .linear
+                .comments
+                .iter()
+                .find(|it| it.id == id)
+                .ok_or_else(|| not_found("Comment"))?;
             (found.issue.clone(), Some(found.id.clone()))
         };
         let app = self.linear.apps[self.app].app.name.clone();
-        let id = self.linear.start_session(self.records, &app, Some(issue), comment, None);
+        let id = self
+            .linear
+            .start_session(self.records, &app, Some(issue), comment, None);
         let of = self.own_session(&id)?;
         let sync = self.records.next();
         let shown = json::session(self.linear, &of);
-        Ok(json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}))
+        Ok(
+            json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}),
+        )
     }
 }
 
@@ -377,18 +583,45 @@ impl LinearRequest<'_> {
 fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
     let (needed, allowed): (&[&str], &[&str]) = match kind {
         "thought" | "elicitation" | "response" | "error" => (&["body"], &["type", "body"]),
-        "action" => (&["action", "parameter"], &["type", "action", "parameter", "result"]),
-        "" => return Err(invalid_input(ViolationKind::BadField, "content.type is missing")),
-        other => return Err(invalid_input(ViolationKind::BadField, format!("an agent cannot create a {other}"))),
+        "action" => (
+            &["action", "parameter"],
+            &["type", "action", "parameter", "result"],
+        ),
+        "" => {
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                "content.type is missing",
+            ));
+        }
+        other => {
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                format!("an agent cannot create a {other}"),
+            ));
+        }
     };
     for field in needed {
-        if !content[*field].as_str().is_some_and(|it| !it.is_empty() || *field == "parameter") {
-            return Err(invalid_input(ViolationKind::BadField, format!("content.{field} is missing in a {kind}")));
+        if !content[*field]
+            .as_str()
+            .is_some_and(|it| !it.is_empty() || *field == "parameter")
+        {
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                format!("content.{field} is missing in a {kind}"),
+            ));
         }
     }
-    for field in content.as_object().into_iter().flatten().map(|it| it.0.as_str()) {
+    for field in content
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|it| it.0.as_str())
+    {
         if !allowed.contains(&field) {
-            return Err(invalid_input(ViolationKind::BadField, format!("content.{field} is not a field of a {kind}")));
+            return Err(invalid_input(
+                ViolationKind::BadField,
+                format!("content.{field} is not a field of a {kind}"),
+            ));
         }
     }
     Ok(())

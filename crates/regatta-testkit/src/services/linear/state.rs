@@ -66,7 +66,10 @@ pub struct SessionActivity {
 impl SessionActivity {
     /// Returns the text of the activity, or the action.
     pub fn body(&self) -> &str {
-        self.content["body"].as_str().or_else(|| self.content["action"].as_str()).unwrap_or_default()
+        self.content["body"]
+            .as_str()
+            .or_else(|| self.content["action"].as_str())
+            .unwrap_or_default()
     }
 }
 
@@ -100,7 +103,11 @@ impl LinearSession {
     /// Returns the activities that people see, without ephemeral ones.
     pub fn visible_activities(&self) -> impl Iterator<Item = &SessionActivity> {
         let last = self.activities.len();
-        self.activities.iter().enumerate().filter(move |it| !it.1.is_ephemeral || it.0 + 1 == last).map(|it| it.1)
+        self.activities
+            .iter()
+            .enumerate()
+            .filter(move |it| !it.1.is_ephemeral || it.0 + 1 == last)
+            .map(|it| it.1)
     }
 
     /// Returns the activities of the agent.
@@ -143,8 +150,10 @@ pub struct LinearState {
 impl double::ServiceState for LinearState {
     fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
         let reset = (signature::unix_time() + Duration::from_secs_f64(seconds)).as_millis();
-        let headers =
-            vec![("x-ratelimit-requests-remaining", "0".to_owned()), ("x-ratelimit-requests-reset", reset.to_string())];
+        let headers = vec![
+            ("x-ratelimit-requests-remaining", "0".to_owned()),
+            ("x-ratelimit-requests-reset", reset.to_string()),
+        ];
         let body = json!({"errors": [{
             "message": "Rate limit exceeded",
             "extensions": {"type": "ratelimited", "code": "RATELIMITED", "statusCode": 400, "userError": true,
@@ -162,12 +171,18 @@ impl LinearState {
 
     /// Returns all activities of a session.
     pub fn activities(&self, session: &str) -> &[SessionActivity] {
-        self.session(session).map(|it| it.activities.as_slice()).unwrap_or_default()
+        self.session(session)
+            .map(|it| it.activities.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns the webhooks of an agent.
     pub fn deliveries(&self, app: &str) -> &[LinearDelivery] {
-        self.apps.iter().find(|it| it.app.name == app).map(|it| it.deliveries.as_slice()).unwrap_or_default()
+        self.apps
+            .iter()
+            .find(|it| it.app.name == app)
+            .map(|it| it.deliveries.as_slice())
+            .unwrap_or_default()
     }
 
     pub(crate) fn session_mut(&mut self, id: &str) -> Option<&mut LinearSession> {
@@ -175,6 +190,8 @@ impl LinearState {
     }
 
     pub(crate) fn issue(&self, name: &str) -> Option<&LinearIssue> {
-        self.issues.iter().find(|it| it.id == name || it.identifier == name)
+        self.issues
+            .iter()
+            .find(|it| it.id == name || it.identifier == name)
     }
 }

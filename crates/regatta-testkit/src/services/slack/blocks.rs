@@ -4,15 +4,24 @@ use serde_json::Value;
 
 /// Returns the errors of these blocks, in Slack's words.
 pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
-    let Some(blocks) = blocks.as_array() else { return vec!["[ERROR] blocks must be an array".into()] };
+    let Some(blocks) = blocks.as_array() else {
+        return vec!["[ERROR] blocks must be an array".into()];
+    };
     let mut found = vec![];
     if blocks.len() > 50 {
-        found.push(format!("[ERROR] no more than 50 items allowed [json-pointer:/blocks] ({} given)", blocks.len()));
+        found.push(format!(
+            "[ERROR] no more than 50 items allowed [json-pointer:/blocks] ({} given)",
+            blocks.len()
+        ));
     }
     let mut markdown = 0;
     for (at, block) in blocks.iter().enumerate() {
-        let mut wrong = |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
-        if block["block_id"].as_str().is_some_and(|it| char_count(it) > 255) {
+        let mut wrong =
+            |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
+        if block["block_id"]
+            .as_str()
+            .is_some_and(|it| char_count(it) > 255)
+        {
             wrong("block_id must be at most 255 characters");
         }
         match block["type"].as_str() {
@@ -35,20 +44,29 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
                 }
             }
             Some("actions") => {
-                let elements = block["elements"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let elements = block["elements"]
+                    .as_array()
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
                 if elements.is_empty() || elements.len() > 25 {
                     wrong("an actions block has 1 to 25 elements");
                 }
                 for it in elements {
                     check_element(it, &mut wrong);
                 }
-                let ids: Vec<&str> = elements.iter().filter_map(|it| it["action_id"].as_str()).collect();
+                let ids: Vec<&str> = elements
+                    .iter()
+                    .filter_map(|it| it["action_id"].as_str())
+                    .collect();
                 if (1..ids.len()).any(|at| ids[..at].contains(&ids[at])) {
                     wrong("action_id must be unique within a block");
                 }
             }
             Some("context") => {
-                let elements = block["elements"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let elements = block["elements"]
+                    .as_array()
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
                 if elements.is_empty() || elements.len() > 10 {
                     wrong("a context block has 1 to 10 elements");
                 }
@@ -66,7 +84,10 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
                 Some(text) if !text.is_empty() => markdown += char_count(text),
                 _ => wrong("missing required field: text"),
             },
-            Some("divider" | "image" | "rich_text" | "table" | "file" | "video" | "task_card" | "plan") => {}
+            Some(
+                "divider" | "image" | "rich_text" | "table" | "file" | "video" | "task_card"
+                | "plan",
+            ) => {}
             Some(other) => wrong(&format!("unsupported type: {other}")),
             None => wrong("missing required field: type"),
         }
@@ -97,13 +118,19 @@ fn check_element(of: &Value, wrong: &mut impl FnMut(&str)) {
         if of["value"].as_str().is_some_and(|it| char_count(it) > 2000) {
             wrong("value must be at most 2000 characters");
         }
-        if of.get("style").is_some_and(|it| *it != "primary" && *it != "danger") {
+        if of
+            .get("style")
+            .is_some_and(|it| *it != "primary" && *it != "danger")
+        {
             wrong("style is primary or danger");
         }
     } else if of["type"].as_str().is_none() {
         wrong("missing required field: type");
     }
-    if of["action_id"].as_str().is_some_and(|it| char_count(it) > 255) {
+    if of["action_id"]
+        .as_str()
+        .is_some_and(|it| char_count(it) > 255)
+    {
         wrong("action_id must be at most 255 characters");
     }
 }

@@ -4,13 +4,21 @@ use serde_json::{Value, json};
 
 use super::super::double::CallRecords;
 use super::super::signature;
-use super::state::{SlackAppState, SlackEnvelope, SlackMessage, EnvelopeState, SlackState};
+use super::state::{EnvelopeState, SlackAppState, SlackEnvelope, SlackMessage, SlackState};
 
 impl SlackState {
     /// Sends a message event to every app that listens: `message`, and also `app_mention` if the
     /// app is mentioned.
-    pub(crate) fn queue_message_event(&mut self, ledger: &mut CallRecords, channel: &str, mut event: Value, message: &SlackMessage) {
-        let Some(place) = self.channel(channel).cloned() else { return };
+    pub(crate) fn queue_message_event(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        mut event: Value,
+        message: &SlackMessage,
+    ) {
+        let Some(place) = self.channel(channel).cloned() else {
+            return;
+        };
         event["channel"] = json!(place.id);
         event["channel_type"] = json!(place.kind);
         event["event_ts"] = json!(message.ts);
@@ -39,8 +47,15 @@ impl SlackState {
     }
 
     /// Sends an event about a change of a message: an edit or a deletion.
-    pub(crate) fn queue_change_event(&mut self, ledger: &mut CallRecords, channel: &str, mut event: Value) {
-        let Some(place) = self.channel(channel).cloned() else { return };
+    pub(crate) fn queue_change_event(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        mut event: Value,
+    ) {
+        let Some(place) = self.channel(channel).cloned() else {
+            return;
+        };
         let stamp = self.next_timestamp();
         event["type"] = json!("message");
         event["hidden"] = json!(true);
@@ -53,8 +68,16 @@ impl SlackState {
     }
 
     /// Sends an event to every app in this channel that listens to `topic`.
-    pub(crate) fn queue_for_subscribers(&mut self, ledger: &mut CallRecords, channel: &str, topic: &str, event: &Value) {
-        let Some(place) = self.channel(channel).cloned() else { return };
+    pub(crate) fn queue_for_subscribers(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        topic: &str,
+        event: &Value,
+    ) {
+        let Some(place) = self.channel(channel).cloned() else {
+            return;
+        };
         for at in 0..self.apps.len() {
             let app = &self.apps[at];
             if place.members.contains(&app.app.bot_user) && app.events.contains(topic) {
@@ -66,7 +89,10 @@ impl SlackState {
     fn queue_event(&mut self, ledger: &mut CallRecords, at: usize, event: Value) {
         let team = self.team.clone();
         let app = &mut self.apps[at];
-        let id = format!("Ev{}", signature::fake_capitals(&format!("event {}", ledger.next()), 10));
+        let id = format!(
+            "Ev{}",
+            signature::fake_capitals(&format!("event {}", ledger.next()), 10)
+        );
         let payload = json!({
             "token": "verification-token-that-nobody-should-use",
             "team_id": team,
@@ -89,8 +115,16 @@ impl SlackState {
 impl SlackAppState {
     /// Returns the envelopes that still have to be sent or acknowledged.
     pub(crate) fn open_envelopes(&mut self) -> &mut [SlackEnvelope] {
-        let over = |it: &SlackEnvelope| matches!(it.state, EnvelopeState::Acknowledged | EnvelopeState::GivenUp);
-        self.settled_count += self.envelopes[self.settled_count..].iter().take_while(|it| over(it)).count();
+        let over = |it: &SlackEnvelope| {
+            matches!(
+                it.state,
+                EnvelopeState::Acknowledged | EnvelopeState::GivenUp
+            )
+        };
+        self.settled_count += self.envelopes[self.settled_count..]
+            .iter()
+            .take_while(|it| over(it))
+            .count();
         &mut self.envelopes[self.settled_count..]
     }
 

@@ -8,16 +8,18 @@ use serde_json::{Value, json};
 
 use super::super::double::{ServiceDouble, ViolationKind};
 use super::super::listener::escape_form;
-use super::super::outgoing_request::{self, OutgoingRequest, DeliveryError};
+use super::super::outgoing_request::{self, DeliveryError, OutgoingRequest};
 use super::super::rate_limit::TimeScale;
 use super::super::signature;
 use super::socket::{ACKNOWLEDGE_TIMEOUT, RETRY_DELAYS};
-use super::state::{SlackEnvelope, EventTransport, EnvelopeState, SlackState};
+use super::state::{EnvelopeState, EventTransport, SlackEnvelope, SlackState};
 
 impl SlackEnvelope {
     /// Queues the envelope again for the next of its three retries.
     pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
-        let wait = usize::try_from(self.retries).ok().and_then(|it| RETRY_DELAYS.get(it));
+        let wait = usize::try_from(self.retries)
+            .ok()
+            .and_then(|it| RETRY_DELAYS.get(it));
         self.reason = reason;
         match wait {
             Some(wait) if self.kind == "events_api" => {
@@ -39,39 +41,63 @@ fn sign_body(secret: &str, stamp: &str, body: &str) -> String {
 pub(crate) fn signed_request(secret: &str, url: &str, form: bool, body: String) -> OutgoingRequest {
     let stamp = signature::unix_time().as_secs().to_string();
     let signature = sign_body(secret, &stamp, &body);
-    let kind = if form { "application/x-www-form-urlencoded" } else { "application/json" };
+    let kind = if form {
+        "application/x-www-form-urlencoded"
+    } else {
+        "application/json"
+    };
     let headers = [
         ("content-type", kind.to_owned()),
-        ("user-agent", "Slackbot 1.0 (+https://api.slack.com/robots)".to_owned()),
+        (
+            "user-agent",
+            "Slackbot 1.0 (+https://api.slack.com/robots)".to_owned(),
+        ),
         ("x-slack-request-timestamp", stamp),
         ("x-slack-signature", format!("v0={signature}")),
     ];
-    let headers = headers.into_iter().map(|it| (it.0.to_owned(), it.1)).collect();
-    OutgoingRequest { url: url.to_owned(), headers, body: Bytes::from(body) }
+    let headers = headers
+        .into_iter()
+        .map(|it| (it.0.to_owned(), it.1))
+        .collect();
+    OutgoingRequest {
+        url: url.to_owned(),
+        headers,
+        body: Bytes::from(body),
+    }
 }
 
 fn envelope_request(secret: &str, url: &str, envelope: &SlackEnvelope) -> OutgoingRequest {
     let (form, body) = match envelope.kind {
-        "interactive" => (true, format!("payload={}", escape_form(&envelope.payload.to_string()))),
+        "interactive" => (
+            true,
+            format!("payload={}", escape_form(&envelope.payload.to_string())),
+        ),
         "slash_commands" => {
             let fields = envelope.payload.as_object().into_iter().flatten();
-            let of =
-                |(name, value): (&String, &Value)| format!("{name}={}", escape_form(value.as_str().unwrap_or_default()));
+            let of = |(name, value): (&String, &Value)| {
+                format!("{name}={}", escape_form(value.as_str().unwrap_or_default()))
+            };
             (true, fields.map(of).collect::<Vec<_>>().join("&"))
         }
         _ => (false, envelope.payload.to_string()),
     };
     let mut letter = signed_request(secret, url, form, body);
     if envelope.retries > 0 {
-        letter.headers.push(("x-slack-retry-num".into(), envelope.retries.to_string()));
-        letter.headers.push(("x-slack-retry-reason".into(), envelope.reason.into()));
+        letter
+            .headers
+            .push(("x-slack-retry-num".into(), envelope.retries.to_string()));
+        letter
+            .headers
+            .push(("x-slack-retry-reason".into(), envelope.reason.into()));
     }
     letter
 }
 
 /// Delivers the events of an app, each in a request of its own, until the double ends.
 pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: usize) {
-    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else { return };
+    let Some(mut changes) = desk.upgrade().map(|it| it.watch_changes()) else {
+        return;
+    };
     loop {
         changes.borrow_and_update();
         let Some(strong) = desk.upgrade() else { return };
@@ -79,16 +105,31 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
         let mut wake = None;
         let ready: Vec<usize> = strong.view(|view| {
             let app = &view.apps[at];
-            let later = |it: &SlackEnvelope| (it.state == EnvelopeState::Waiting).then_some(it.not_before).flatten();
-            wake = app.envelopes[app.settled_count..].iter().filter_map(later).filter(|it| *it > now).min();
-            let due = |it: &SlackEnvelope| it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now);
+            let later = |it: &SlackEnvelope| {
+                (it.state == EnvelopeState::Waiting)
+                    .then_some(it.not_before)
+                    .flatten()
+            };
+            wake = app.envelopes[app.settled_count..]
+                .iter()
+                .filter_map(later)
+                .filter(|it| *it > now)
+                .min();
+            let due = |it: &SlackEnvelope| {
+                it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now)
+            };
             let open = strong.listener().is_open() && app.mode != EventTransport::Socket;
-            (app.settled_count..app.envelopes.len()).filter(|it| open && due(&app.envelopes[*it])).collect()
+            (app.settled_count..app.envelopes.len())
+                .filter(|it| open && due(&app.envelopes[*it]))
+                .collect()
         });
         for which in ready {
             strong.update_silently(|world, _| {
                 world.apps[at].open_envelopes();
-                world.apps[at].envelopes[which].state = EnvelopeState::Sent { connection: 0, sent_at: now };
+                world.apps[at].envelopes[which].state = EnvelopeState::Sent {
+                    connection: 0,
+                    sent_at: now,
+                };
             });
             tokio::spawn(deliver_one(strong.clone(), at, which));
         }
@@ -109,8 +150,15 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
 async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usize) {
     let (letter, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let url = if let EventTransport::Http(url) = &app.mode { url.as_str() } else { "" };
-        (envelope_request(&app.app.signing_secret, url, &app.envelopes[which]), view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT))
+        let url = if let EventTransport::Http(url) = &app.mode {
+            url.as_str()
+        } else {
+            ""
+        };
+        (
+            envelope_request(&app.app.signing_secret, url, &app.envelopes[which]),
+            view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT),
+        )
     });
     let result = outgoing_request::deliver_request(letter, patience).await;
     desk.update(|world, ledger| {
@@ -124,7 +172,11 @@ async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usi
                 return;
             }
             Ok(receipt) => {
-                if receipt.headers.get("x-slack-no-retry").is_some_and(|it| it == "1") {
+                if receipt
+                    .headers
+                    .get("x-slack-no-retry")
+                    .is_some_and(|it| it == "1")
+                {
                     envelope.state = EnvelopeState::GivenUp;
                     return;
                 }
@@ -134,23 +186,48 @@ async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usi
             Err(DeliveryError::Refused) => ("could not be delivered".into(), "connection_failed"),
         };
         if reason != "connection_failed" {
-            ledger.add_violation(&app.app.name, ViolationKind::Late, format!("{} {what}", envelope.kind));
+            ledger.add_violation(
+                &app.app.name,
+                ViolationKind::Late,
+                format!("{} {what}", envelope.kind),
+            );
         }
         envelope.schedule_retry(reason, now, scale);
     });
 }
 
 /// Performs the handshake of a new URL. Returns whether the challenge came back.
-pub(crate) async fn verify_url(desk: &ServiceDouble<SlackState>, at: usize, challenge: &str) -> bool {
+pub(crate) async fn verify_url(
+    desk: &ServiceDouble<SlackState>,
+    at: usize,
+    challenge: &str,
+) -> bool {
     let (secret, url, patience) = desk.view(|view| {
         let app = &view.apps[at];
-        let url = if let EventTransport::Http(url) = &app.mode { url.clone() } else { String::new() };
-        (app.app.signing_secret.clone(), url, view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT))
+        let url = if let EventTransport::Http(url) = &app.mode {
+            url.clone()
+        } else {
+            String::new()
+        };
+        (
+            app.app.signing_secret.clone(),
+            url,
+            view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT),
+        )
     });
-    let body = json!({"token": "verification-token", "challenge": challenge, "type": "url_verification"});
-    let receipt = outgoing_request::deliver_request(signed_request(&secret, &url, false, body.to_string()), patience).await;
-    let echoed = receipt.ok().filter(|it| it.status == 200).map(|it| String::from_utf8_lossy(&it.body).into_owned());
-    let in_json = |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
+    let body =
+        json!({"token": "verification-token", "challenge": challenge, "type": "url_verification"});
+    let receipt = outgoing_request::deliver_request(
+        signed_request(&secret, &url, false, body.to_string()),
+        patience,
+    )
+    .await;
+    let echoed = receipt
+        .ok()
+        .filter(|it| it.status == 200)
+        .map(|it| String::from_utf8_lossy(&it.body).into_owned());
+    let in_json =
+        |it: &str| serde_json::from_str::<Value>(it).is_ok_and(|it| it["challenge"] == challenge);
     echoed.is_some_and(|it| it.trim() == challenge || in_json(&it))
 }
 
@@ -162,6 +239,9 @@ mod tests {
     fn signature_matches_slacks_documented_example() {
         let body = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text=&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c";
         let digest = sign_body("8f742231b10e8888abcd99yyyzzz85a5", "1531420618", body);
-        assert_eq!(digest, "a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503");
+        assert_eq!(
+            digest,
+            "a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503"
+        );
     }
 }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::super::double::{ServiceAnswer, ServiceDouble, CallRecords, ViolationKind, rate_limited};
-use super::super::listener::{DoubleRequest, DoubleReply, parse_form};
+use super::super::double::{
+    CallRecords, ServiceAnswer, ServiceDouble, ViolationKind, rate_limited,
+};
+use super::super::listener::{DoubleReply, DoubleRequest, parse_form};
 use super::super::rate_limit::RateRule;
 use super::super::signature;
 use super::blocks::{self, char_count};
@@ -41,11 +43,23 @@ struct SlackError {
 }
 
 fn slack_error(error: &'static str) -> SlackError {
-    SlackError { error, violation: None, messages: vec![] }
+    SlackError {
+        error,
+        violation: None,
+        messages: vec![],
+    }
 }
 
-fn violation_error(error: &'static str, wrong: ViolationKind, what: impl Into<String>) -> SlackError {
-    SlackError { error, violation: Some((wrong, what.into())), messages: vec![] }
+fn violation_error(
+    error: &'static str,
+    wrong: ViolationKind,
+    what: impl Into<String>,
+) -> SlackError {
+    SlackError {
+        error,
+        violation: Some((wrong, what.into())),
+        messages: vec![],
+    }
 }
 
 type SlackResult = Result<Value, SlackError>;
@@ -73,11 +87,16 @@ struct Arguments(Map<String, Value>);
 
 impl Arguments {
     fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).and_then(Value::as_str).filter(|it| !it.is_empty())
+        self.0
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|it| !it.is_empty())
     }
 
     fn required(&self, name: &str, error: &'static str) -> Result<&str, SlackError> {
-        self.text(name).ok_or_else(|| violation_error(error, ViolationKind::BadField, format!("{name} is missing")))
+        self.text(name).ok_or_else(|| {
+            violation_error(error, ViolationKind::BadField, format!("{name} is missing"))
+        })
     }
 
     /// Returns a structured field from a JSON body or a form.
@@ -85,9 +104,9 @@ impl Arguments {
         match self.0.get(name) {
             None => Ok(Value::Null),
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
-            Some(Value::String(text)) => {
-                serde_json::from_str(text).map_err(|it| violation_error(error, ViolationKind::BadMarkup, format!("{name}: {it}")))
-            }
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(|it| {
+                violation_error(error, ViolationKind::BadMarkup, format!("{name}: {it}"))
+            }),
             Some(other) => Ok(other.clone()),
         }
     }
@@ -99,23 +118,39 @@ impl Arguments {
     }
 }
 
-pub(crate) async fn handle_request(desk: Arc<ServiceDouble<SlackState>>, asked: DoubleRequest) -> DoubleReply {
+pub(crate) async fn handle_request(
+    desk: Arc<ServiceDouble<SlackState>>,
+    asked: DoubleRequest,
+) -> DoubleReply {
     if asked.path == "/link" {
         return super::socket::open(desk, asked).await;
     }
-    let method = asked.path.strip_prefix("/api/").unwrap_or(&asked.path).to_owned();
+    let method = asked
+        .path
+        .strip_prefix("/api/")
+        .unwrap_or(&asked.path)
+        .to_owned();
     let (arguments, unreadable) = match parse_arguments(&asked, &method) {
         Ok(arguments) => (arguments, None),
         Err(slip) => (Arguments(Map::new()), Some(slip)),
     };
     // With a JSON body the token must be in the header.
-    let in_form = arguments.text("token").filter(|_| !is_json(&asked)).map(str::to_owned);
+    let in_form = arguments
+        .text("token")
+        .filter(|_| !is_json(&asked))
+        .map(str::to_owned);
     let token = asked.bearer().map(str::to_owned).or(in_form);
     let by = desk.view(|view| {
         let of = |it: &&super::state::SlackAppState| {
-            token.as_deref().is_some_and(|token| it.app.bot_token == token || it.app.app_token == token)
+            token
+                .as_deref()
+                .is_some_and(|token| it.app.bot_token == token || it.app.app_token == token)
         };
-        view.apps.iter().find(of).map(|it| it.app.name.clone()).unwrap_or_default()
+        view.apps
+            .iter()
+            .find(of)
+            .map(|it| it.app.name.clone())
+            .unwrap_or_default()
     });
     let mut input = arguments.0.clone();
     input.remove("token");
@@ -124,7 +159,11 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<SlackState>>, asked: 
     desk.perform_call(&method, &by, Value::Object(input), |world, ledger| {
         let token = token.as_deref().unwrap_or_default();
         let result = if !posted || max_calls_per_minute(&method).is_none() {
-            Err(violation_error("unknown_method", ViolationKind::Unknown, format!("{} {}", asked.method, asked.path)))
+            Err(violation_error(
+                "unknown_method",
+                ViolationKind::Unknown,
+                format!("{} {}", asked.method, asked.path),
+            ))
         } else {
             authorize(world, &method, token)
         };
@@ -136,12 +175,22 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<SlackState>>, asked: 
             return error_answer(ledger, &by, &method, slip);
         }
         if is_json(&asked) && !JSON_METHODS.contains(&method.as_str()) && asked.body.len() > 2 {
-            ledger.add_violation(&by, ViolationKind::BadField, format!("{method}: a JSON body is ignored by a method that reads"));
+            ledger.add_violation(
+                &by,
+                ViolationKind::BadField,
+                format!("{method}: a JSON body is ignored by a method that reads"),
+            );
         }
-        if let Err(refused) = ledger.count_call(&by, &method, &rate_rules(&method, &by, &arguments)) {
+        if let Err(refused) = ledger.count_call(&by, &method, &rate_rules(&method, &by, &arguments))
+        {
             return rate_limited::<SlackState>(&method, refused.seconds);
         }
-        let mut turn = SlackRequest { workspace: world, records: ledger, app: at, arguments: &arguments };
+        let mut turn = SlackRequest {
+            workspace: world,
+            records: ledger,
+            app: at,
+            arguments: &arguments,
+        };
         let done = match method.as_str() {
             "apps.connections.open" => turn.open(&address.to_string()),
             "auth.test" => turn.auth_test(),
@@ -170,7 +219,12 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<SlackState>>, asked: 
     .await
 }
 
-fn error_answer(ledger: &mut CallRecords, by: &str, method: &str, slip: SlackError) -> ServiceAnswer {
+fn error_answer(
+    ledger: &mut CallRecords,
+    by: &str,
+    method: &str,
+    slip: SlackError,
+) -> ServiceAnswer {
     if let Some((wrong, what)) = slip.violation {
         ledger.add_violation(by, wrong, format!("{method}: {}: {what}", slip.error));
     }
@@ -182,36 +236,77 @@ fn error_answer(ledger: &mut CallRecords, by: &str, method: &str, slip: SlackErr
 }
 
 fn is_json(asked: &DoubleRequest) -> bool {
-    asked.header("content-type").is_some_and(|kind| kind.starts_with("application/json"))
+    asked
+        .header("content-type")
+        .is_some_and(|kind| kind.starts_with("application/json"))
 }
 
 fn parse_arguments(asked: &DoubleRequest, method: &str) -> Result<Arguments, SlackError> {
-    let mut all: Map<String, Value> = asked.query.iter().map(|it| (it.0.clone(), json!(it.1))).collect();
+    let mut all: Map<String, Value> = asked
+        .query
+        .iter()
+        .map(|it| (it.0.clone(), json!(it.1)))
+        .collect();
     let kind = asked.header("content-type").unwrap_or_default();
-    let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"].iter().any(|it| kind.starts_with(it));
+    let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
+        .iter()
+        .any(|it| kind.starts_with(it));
     if is_json(asked) && JSON_METHODS.contains(&method) {
         match serde_json::from_slice(&asked.body) {
             Ok(Value::Object(body)) => all.extend(body),
-            Ok(_) => return Err(violation_error("json_not_object", ViolationKind::BadField, "the body is not an object")),
-            Err(error) => return Err(violation_error("invalid_json", ViolationKind::BadField, error.to_string())),
+            Ok(_) => {
+                return Err(violation_error(
+                    "json_not_object",
+                    ViolationKind::BadField,
+                    "the body is not an object",
+                ));
+            }
+            Err(error) => {
+                return Err(violation_error(
+                    "invalid_json",
+                    ViolationKind::BadField,
+                    error.to_string(),
+                ));
+            }
         }
     } else if is_form {
-        all.extend(parse_form(&String::from_utf8_lossy(&asked.body)).into_iter().map(|it| (it.0, json!(it.1))));
+        all.extend(
+            parse_form(&String::from_utf8_lossy(&asked.body))
+                .into_iter()
+                .map(|it| (it.0, json!(it.1))),
+        );
     } else if !is_json(asked) && !asked.body.is_empty() {
-        return Err(violation_error("invalid_post_type", ViolationKind::BadField, format!("a body of the type {kind:?}")));
+        return Err(violation_error(
+            "invalid_post_type",
+            ViolationKind::BadField,
+            format!("a body of the type {kind:?}"),
+        ));
     }
     Ok(Arguments(all))
 }
 
 fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, SlackError> {
     if token.is_empty() {
-        return Err(violation_error("not_authed", ViolationKind::Auth, "no token"));
+        return Err(violation_error(
+            "not_authed",
+            ViolationKind::Auth,
+            "no token",
+        ));
     }
-    let found = world.apps.iter().position(|it| it.app.bot_token == token || it.app.app_token == token);
-    let at = found.ok_or_else(|| violation_error("invalid_auth", ViolationKind::Auth, "the token is unknown"))?;
+    let found = world
+        .apps
+        .iter()
+        .position(|it| it.app.bot_token == token || it.app.app_token == token);
+    let at = found.ok_or_else(|| {
+        violation_error("invalid_auth", ViolationKind::Auth, "the token is unknown")
+    })?;
     let wants_app_token = method == "apps.connections.open";
     if wants_app_token != (world.apps[at].app.app_token == token) {
-        return Err(violation_error("not_allowed_token_type", ViolationKind::Auth, "the method needs the other kind of token"));
+        return Err(violation_error(
+            "not_allowed_token_type",
+            ViolationKind::Auth,
+            "the method needs the other kind of token",
+        ));
     }
     Ok(at)
 }
@@ -223,7 +318,11 @@ fn rate_rules(method: &str, by: &str, arguments: &Arguments) -> Vec<RateRule> {
     }
     if ["chat.postMessage", "chat.startStream"].contains(&method) {
         let channel = arguments.text("channel").unwrap_or_default();
-        rules.push(RateRule::bucket(format!("posts of {by} in {channel}"), Duration::from_secs(1), POST_BURST));
+        rules.push(RateRule::bucket(
+            format!("posts of {by} in {channel}"),
+            Duration::from_secs(1),
+            POST_BURST,
+        ));
     }
     rules
 }
@@ -235,7 +334,11 @@ fn encode_cursor(place: usize) -> String {
 }
 
 fn decode_cursor(cursor: &str) -> Option<usize> {
-    cursor.strip_prefix("bmV4dF90czo")?.strip_suffix("==")?.parse().ok()
+    cursor
+        .strip_prefix("bmV4dF90czo")?
+        .strip_suffix("==")?
+        .parse()
+        .ok()
 }
 
 struct SlackRequest<'a> {
@@ -264,8 +367,16 @@ impl SlackRequest<'_> {
     /// Returns the channel argument. The app must be a member of the channel.
     fn channel(&self) -> Result<String, SlackError> {
         let id = self.arguments.required("channel", "invalid_arguments")?;
-        let channel = self.workspace.channels.iter().find(|it| it.id == id).ok_or_else(|| slack_error("channel_not_found"))?;
-        if !channel.members.contains(&self.workspace.apps[self.app].app.bot_user) {
+        let channel = self
+            .workspace
+            .channels
+            .iter()
+            .find(|it| it.id == id)
+            .ok_or_else(|| slack_error("channel_not_found"))?;
+        if !channel
+            .members
+            .contains(&self.workspace.apps[self.app].app.bot_user)
+        {
             return Err(slack_error("not_in_channel"));
         }
         Ok(channel.id.clone())
@@ -275,9 +386,15 @@ impl SlackRequest<'_> {
     fn text_and_blocks(&self, most: usize) -> Result<(String, Value), SlackError> {
         let text = self.arguments.text("text").unwrap_or_default();
         let markdown = self.arguments.text("markdown_text").unwrap_or_default();
-        let blocks = self.arguments.structured("blocks", "invalid_blocks_format")?;
+        let blocks = self
+            .arguments
+            .structured("blocks", "invalid_blocks_format")?;
         if !markdown.is_empty() && (!text.is_empty() || !blocks.is_null()) {
-            return Err(violation_error("markdown_text_conflict", ViolationKind::BadField, "markdown_text excludes text and blocks"));
+            return Err(violation_error(
+                "markdown_text_conflict",
+                ViolationKind::BadField,
+                "markdown_text excludes text and blocks",
+            ));
         }
         if char_count(markdown) > 12_000 || char_count(text) > most {
             return Err(violation_error(
@@ -289,29 +406,59 @@ impl SlackRequest<'_> {
         if !blocks.is_null() {
             let complaints = blocks::block_problems(&blocks);
             if !complaints.is_empty() {
-                let mut slip = violation_error("invalid_blocks", ViolationKind::BadMarkup, complaints.join("; "));
+                let mut slip = violation_error(
+                    "invalid_blocks",
+                    ViolationKind::BadMarkup,
+                    complaints.join("; "),
+                );
                 slip.messages = complaints;
                 return Err(slip);
             }
         }
         if text.is_empty() && markdown.is_empty() && blocks.as_array().is_none_or(Vec::is_empty) {
-            return Err(violation_error("no_text", ViolationKind::BadField, "neither text nor blocks"));
+            return Err(violation_error(
+                "no_text",
+                ViolationKind::BadField,
+                "neither text nor blocks",
+            ));
         }
-        Ok((if text.is_empty() { markdown } else { text }.to_owned(), blocks))
+        Ok((
+            if text.is_empty() { markdown } else { text }.to_owned(),
+            blocks,
+        ))
     }
 
     fn metadata(&self) -> Result<Value, SlackError> {
-        let metadata = self.arguments.structured("metadata", "invalid_metadata_format")?;
-        let good = metadata.is_null() || (metadata["event_type"].is_string() && metadata["event_payload"].is_object());
-        if good { Ok(metadata) } else { Err(violation_error("invalid_metadata_schema", ViolationKind::BadField, metadata.to_string())) }
+        let metadata = self
+            .arguments
+            .structured("metadata", "invalid_metadata_format")?;
+        let good = metadata.is_null()
+            || (metadata["event_type"].is_string() && metadata["event_payload"].is_object());
+        if good {
+            Ok(metadata)
+        } else {
+            Err(violation_error(
+                "invalid_metadata_schema",
+                ViolationKind::BadField,
+                metadata.to_string(),
+            ))
+        }
     }
 
     fn new_message(&mut self, channel: &str) -> Result<SlackMessage, SlackError> {
         let thread_ts = self.arguments.text("thread_ts").map(str::to_owned);
         if let Some(thread) = &thread_ts
-            && !self.workspace.messages(channel).iter().any(|it| it.ts == *thread && it.thread_ts.is_none())
+            && !self
+                .workspace
+                .messages(channel)
+                .iter()
+                .any(|it| it.ts == *thread && it.thread_ts.is_none())
         {
-            return Err(violation_error("cannot_reply_to_message", ViolationKind::Unknown, format!("no thread {thread}")));
+            return Err(violation_error(
+                "cannot_reply_to_message",
+                ViolationKind::Unknown,
+                format!("no thread {thread}"),
+            ));
         }
         let (ts, now) = (self.workspace.next_timestamp(), self.records.elapsed());
         let app = &self.workspace.apps[self.app].app;
@@ -339,7 +486,11 @@ impl SlackRequest<'_> {
         let mut message = self.new_message(&channel)?;
         if ephemeral {
             let user = self.arguments.required("user", "invalid_arguments")?;
-            if !self.workspace.channel(&channel).is_some_and(|it| it.members.contains(user)) {
+            if !self
+                .workspace
+                .channel(&channel)
+                .is_some_and(|it| it.members.contains(user))
+            {
                 return Err(slack_error("user_not_in_channel"));
             }
             message.ephemeral_for = Some(user.to_owned());
@@ -356,12 +507,23 @@ impl SlackRequest<'_> {
     }
 
     /// Returns a message of this app.
-    fn own_message(&mut self, channel: &str, error: &'static str) -> Result<&mut SlackMessage, SlackError> {
+    fn own_message(
+        &mut self,
+        channel: &str,
+        error: &'static str,
+    ) -> Result<&mut SlackMessage, SlackError> {
         let ts = self.arguments.required("ts", "message_not_found")?;
         let name = self.workspace.apps[self.app].app.name.clone();
-        let message = self.workspace.message_mut(channel, ts).ok_or_else(|| slack_error("message_not_found"))?;
+        let message = self
+            .workspace
+            .message_mut(channel, ts)
+            .ok_or_else(|| slack_error("message_not_found"))?;
         if message.app.as_ref() != Some(&name) || message.ephemeral_for.is_some() {
-            return Err(violation_error(error, ViolationKind::NotOwned, format!("{ts} is not a message of {name}")));
+            return Err(violation_error(
+                error,
+                ViolationKind::NotOwned,
+                format!("{ts} is not a message of {name}"),
+            ));
         }
         Ok(message)
     }
@@ -387,10 +549,17 @@ impl SlackRequest<'_> {
         }
         message.changed = now;
         let message = message.clone();
-        let (shown, previous) = (self.workspace.message_json(&message, false), self.workspace.message_json(&before, false));
-        let event = json!({"subtype": "message_changed", "message": shown, "previous_message": previous});
-        self.workspace.queue_change_event(self.records, &channel, event);
-        Ok(json!({"channel": channel, "ts": message.ts, "text": text, "message": self.workspace.message_json(&message, true)}))
+        let (shown, previous) = (
+            self.workspace.message_json(&message, false),
+            self.workspace.message_json(&before, false),
+        );
+        let event =
+            json!({"subtype": "message_changed", "message": shown, "previous_message": previous});
+        self.workspace
+            .queue_change_event(self.records, &channel, event);
+        Ok(
+            json!({"channel": channel, "ts": message.ts, "text": text, "message": self.workspace.message_json(&message, true)}),
+        )
     }
 
     fn delete(&mut self) -> SlackResult {
@@ -401,27 +570,42 @@ impl SlackRequest<'_> {
         }
         let previous = self.workspace.message_json(&gone, false);
         let event = json!({"subtype": "message_deleted", "deleted_ts": gone.ts, "previous_message": previous});
-        self.workspace.queue_change_event(self.records, &channel, event);
+        self.workspace
+            .queue_change_event(self.records, &channel, event);
         Ok(json!({"channel": channel, "ts": gone.ts}))
     }
 
     fn react(&mut self, add: bool) -> SlackResult {
         let channel = self.channel()?;
-        let ts = self.arguments.required("timestamp", "no_item_specified")?.to_owned();
+        let ts = self
+            .arguments
+            .required("timestamp", "no_item_specified")?
+            .to_owned();
         let name = self.arguments.required("name", "invalid_name")?.to_owned();
         if name.is_empty()
-            || !name.chars().all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || "_-+'".contains(it))
+            || !name
+                .chars()
+                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || "_-+'".contains(it))
         {
-            return Err(violation_error("invalid_name", ViolationKind::BadField, format!("\"{name}\" is not the name of an emoji")));
+            return Err(violation_error(
+                "invalid_name",
+                ViolationKind::BadField,
+                format!("\"{name}\" is not the name of an emoji"),
+            ));
         }
         let user = self.workspace.apps[self.app].app.bot_user.clone();
-        self.workspace.change_reaction(self.records, &channel, &ts, (&name, &user), add).map_err(slack_error)?;
+        self.workspace
+            .change_reaction(self.records, &channel, &ts, (&name, &user), add)
+            .map_err(slack_error)?;
         Ok(json!({}))
     }
 
     fn conversation_info(&mut self) -> SlackResult {
         let id = self.channel()?;
-        let channel = self.workspace.channel(&id).ok_or_else(|| slack_error("channel_not_found"))?;
+        let channel = self
+            .workspace
+            .channel(&id)
+            .ok_or_else(|| slack_error("channel_not_found"))?;
         Ok(json!({"channel": {
             "id": channel.id, "name": channel.name, "is_channel": channel.kind == "channel",
             "is_group": channel.kind == "group", "is_im": channel.kind == "im", "is_private": channel.kind != "channel",
@@ -438,41 +622,95 @@ impl SlackRequest<'_> {
                 .workspace
                 .messages(&channel)
                 .iter()
-                .filter(|it| it.ephemeral_for.is_none() && (it.ts == ts || it.thread_ts.as_deref() == Some(ts)))
+                .filter(|it| {
+                    it.ephemeral_for.is_none()
+                        && (it.ts == ts || it.thread_ts.as_deref() == Some(ts))
+                })
                 .collect();
             if found.is_empty() {
                 return Err(slack_error("thread_not_found"));
             }
             found
         } else {
-            let roots =
-                self.workspace.messages(&channel).iter().filter(|it| it.ephemeral_for.is_none() && it.thread_ts.is_none());
+            let roots = self
+                .workspace
+                .messages(&channel)
+                .iter()
+                .filter(|it| it.ephemeral_for.is_none() && it.thread_ts.is_none());
             roots.rev().collect()
         };
-        let number = |name: &str| self.arguments.text(name).and_then(|it| it.parse::<usize>().ok());
-        let numeric = |name: &str| self.arguments.0.get(name).and_then(Value::as_u64).and_then(|it| it.try_into().ok());
-        let limit = number("limit").or_else(|| numeric("limit")).unwrap_or(MAX_PAGE_MESSAGES);
+        let number = |name: &str| {
+            self.arguments
+                .text(name)
+                .and_then(|it| it.parse::<usize>().ok())
+        };
+        let numeric = |name: &str| {
+            self.arguments
+                .0
+                .get(name)
+                .and_then(Value::as_u64)
+                .and_then(|it| it.try_into().ok())
+        };
+        let limit = number("limit")
+            .or_else(|| numeric("limit"))
+            .unwrap_or(MAX_PAGE_MESSAGES);
         if !(1..=MAX_PAGE_MESSAGES).contains(&limit) {
-            return Err(violation_error("invalid_limit", ViolationKind::BadField, format!("the limit {limit} is out of range")));
+            return Err(violation_error(
+                "invalid_limit",
+                ViolationKind::BadField,
+                format!("the limit {limit} is out of range"),
+            ));
         }
         let from = match self.arguments.text("cursor") {
             None => 0,
-            Some(cursor) => decode_cursor(cursor)
-                .ok_or_else(|| violation_error("invalid_cursor", ViolationKind::BadField, format!("{cursor:?} is unknown")))?,
+            Some(cursor) => decode_cursor(cursor).ok_or_else(|| {
+                violation_error(
+                    "invalid_cursor",
+                    ViolationKind::BadField,
+                    format!("{cursor:?} is unknown"),
+                )
+            })?,
         };
         let oldest = self.arguments.text("oldest").unwrap_or("0").to_owned();
-        let all: Vec<&SlackMessage> = visible.into_iter().filter(|it| it.ts > oldest || it.thread_ts.is_none()).collect();
-        let page: Vec<Value> = all.iter().skip(from).take(limit).map(|it| self.workspace.message_json(it, with_metadata)).collect();
+        let all: Vec<&SlackMessage> = visible
+            .into_iter()
+            .filter(|it| it.ts > oldest || it.thread_ts.is_none())
+            .collect();
+        let page: Vec<Value> = all
+            .iter()
+            .skip(from)
+            .take(limit)
+            .map(|it| self.workspace.message_json(it, with_metadata))
+            .collect();
         let more = from + page.len() < all.len();
-        let cursor = if more { encode_cursor(from + page.len()) } else { String::new() };
-        Ok(json!({"messages": page, "has_more": more, "response_metadata": {"next_cursor": cursor}}))
+        let cursor = if more {
+            encode_cursor(from + page.len())
+        } else {
+            String::new()
+        };
+        Ok(
+            json!({"messages": page, "has_more": more, "response_metadata": {"next_cursor": cursor}}),
+        )
     }
 
     fn user_info(&mut self) -> SlackResult {
         let id = self.arguments.required("user", "user_not_found")?;
-        let person = self.workspace.people.iter().find(|it| it.0 == id).map(|it| (it.1.clone(), false));
-        let bot = || self.workspace.apps.iter().find(|it| it.app.bot_user == id).map(|it| (it.app.name.clone(), true));
-        let (name, is_bot) = person.or_else(bot).ok_or_else(|| slack_error("user_not_found"))?;
+        let person = self
+            .workspace
+            .people
+            .iter()
+            .find(|it| it.0 == id)
+            .map(|it| (it.1.clone(), false));
+        let bot = || {
+            self.workspace
+                .apps
+                .iter()
+                .find(|it| it.app.bot_user == id)
+                .map(|it| (it.app.name.clone(), true))
+        };
+        let (name, is_bot) = person
+            .or_else(bot)
+            .ok_or_else(|| slack_error("user_not_found"))?;
         Ok(json!({"user": {
             "id": id, "team_id": self.workspace.team, "name": name, "real_name": name, "deleted": false, "is_bot": is_bot,
             "profile": {"display_name": name, "real_name": name}, "tz": "Europe/London",
@@ -481,7 +719,11 @@ impl SlackRequest<'_> {
 
     /// Returns the text for a stream: `markdown_text`, or its chunks.
     fn stream_content(&self) -> Result<String, SlackError> {
-        let mut text = self.arguments.text("markdown_text").unwrap_or_default().to_owned();
+        let mut text = self
+            .arguments
+            .text("markdown_text")
+            .unwrap_or_default()
+            .to_owned();
         let chunks = self.arguments.structured("chunks", "invalid_chunks")?;
         for chunk in chunks.as_array().into_iter().flatten() {
             match chunk["type"].as_str() {
@@ -489,30 +731,53 @@ impl SlackRequest<'_> {
                 Some("task_update") => {
                     let known = ["pending", "in_progress", "complete", "error"];
                     if !chunk["id"].is_string() || !known.iter().any(|it| chunk["status"] == *it) {
-                        return Err(violation_error("invalid_chunks", ViolationKind::BadField, chunk.to_string()));
+                        return Err(violation_error(
+                            "invalid_chunks",
+                            ViolationKind::BadField,
+                            chunk.to_string(),
+                        ));
                     }
                 }
                 Some("plan_update" | "blocks") => {}
-                _ => return Err(violation_error("invalid_chunks", ViolationKind::BadField, chunk.to_string())),
+                _ => {
+                    return Err(violation_error(
+                        "invalid_chunks",
+                        ViolationKind::BadField,
+                        chunk.to_string(),
+                    ));
+                }
             }
         }
         if char_count(&text) > 12_000 {
-            return Err(violation_error("msg_too_long", ViolationKind::TooLong, format!("{} characters", char_count(&text))));
+            return Err(violation_error(
+                "msg_too_long",
+                ViolationKind::TooLong,
+                format!("{} characters", char_count(&text)),
+            ));
         }
         Ok(text)
     }
 
     fn start_stream(&mut self) -> SlackResult {
         let channel = self.channel()?;
-        let thread = self.arguments.required("thread_ts", "invalid_arguments")?.to_owned();
-        let direct = self.workspace.channel(&channel).is_some_and(|it| it.kind == "im");
+        let thread = self
+            .arguments
+            .required("thread_ts", "invalid_arguments")?
+            .to_owned();
+        let direct = self
+            .workspace
+            .channel(&channel)
+            .is_some_and(|it| it.kind == "im");
         if !direct {
-            self.arguments.required("recipient_user_id", "missing_recipient_user_id")?;
-            self.arguments.required("recipient_team_id", "missing_recipient_team_id")?;
+            self.arguments
+                .required("recipient_user_id", "missing_recipient_user_id")?;
+            self.arguments
+                .required("recipient_team_id", "missing_recipient_team_id")?;
         }
         let text = self.stream_content()?;
         let mut message = self.new_message(&channel)?;
-        (message.text, message.is_streaming, message.thread_ts) = (text.clone(), Some(true), Some(thread));
+        (message.text, message.is_streaming, message.thread_ts) =
+            (text.clone(), Some(true), Some(thread));
         message.versions.push(text);
         let ts = message.ts.clone();
         self.workspace.add_message(self.records, &channel, message);
@@ -523,10 +788,16 @@ impl SlackRequest<'_> {
         let channel = self.channel()?;
         let text = self.stream_content()?;
         if !stop && text.is_empty() && !self.arguments.0.contains_key("chunks") {
-            return Err(violation_error("no_text", ViolationKind::BadField, "nothing to append"));
+            return Err(violation_error(
+                "no_text",
+                ViolationKind::BadField,
+                "nothing to append",
+            ));
         }
         let metadata = self.metadata()?;
-        let blocks = self.arguments.structured("blocks", "invalid_blocks_format")?;
+        let blocks = self
+            .arguments
+            .structured("blocks", "invalid_blocks_format")?;
         let now = self.records.elapsed();
         let message = self.own_message(&channel, "message_not_owned_by_app")?;
         if message.is_streaming != Some(true) {

@@ -2,19 +2,22 @@
 //!
 //! ```text
 //! let slack = Slack::start().await;
-//! let (claude, codex) = (slack.app("claude"), slack.app("codex"));       // App: ids, tokens, signing secret
-//! slack.http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini")   // events by signed requests instead
-//! let ann = slack.person("ann");                                         // U…
-//! let dev = slack.channel("dev", &["ann", "claude", "codex"]);           // C…; `direct("ann", "claude")` is D…
+//! let (claude, codex) = (slack.app("claude"), slack.app("codex"));       // App: ids, tokens,
+//! signing secret slack.http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini")   // events
+//! by signed requests instead let ann = slack.person("ann");
+//! // U… let dev = slack.channel("dev", &["ann", "claude", "codex"]);           // C…;
+//! `direct("ann", "claude")` is D…
 //!
-//! let root = slack.say("ann", "dev", "@claude fix the login bug", None); // its ts; mentions become <@U…>
-//! slack.say("ann", "dev", "and the tests?", Some(&root));
-//! slack.click("ann", "dev", &ts, "action_id"), slack.edit(…), slack.erase(…), slack.react(…), slack.command(…)
+//! let root = slack.say("ann", "dev", "@claude fix the login bug", None); // its ts; mentions
+//! become <@U…> slack.say("ann", "dev", "and the tests?", Some(&root));
+//! slack.click("ann", "dev", &ts, "action_id"), slack.edit(…), slack.erase(…), slack.react(…),
+//! slack.command(…)
 //!
-//! slack.messages("dev"), slack.thread("dev", &root), slack.reactions("dev", &ts)      // what people see now
-//! slack.wait_for(|view| view.thread("dev", &root).count() == 1, Duration::from_secs(5)).await
-//! slack.disconnect("claude", "refresh_requested"), slack.mute("claude", true), slack.verify_url("gemini").await
-//! slack.envelopes("claude")                                              // what was sent, retried, acknowledged
+//! slack.messages("dev"), slack.thread("dev", &root), slack.reactions("dev", &ts)      // what
+//! people see now slack.wait_for(|view| view.thread("dev", &root).count() == 1,
+//! Duration::from_secs(5)).await slack.disconnect("claude", "refresh_requested"),
+//! slack.mute("claude", true), slack.verify_url("gemini").await slack.envelopes("claude")
+//! // what was sent, retried, acknowledged
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is the method's name, such
@@ -25,7 +28,8 @@
 //! - a method that reads takes a form and ignores a JSON body; a method that writes takes either;
 //! - cursors are sent back unchanged;
 //! - the token has the right kind, and is in the header of a JSON request;
-//! - the tiers ([`max_calls_per_minute`]), and one post per second in a channel with bursts of [`POST_BURST`], with
+//! - the tiers ([`max_calls_per_minute`]), and one post per second in a channel with bursts of
+//!   [`POST_BURST`], with
 //!   `Retry-After`;
 //! - every acknowledgement within 3 s ([`ACKNOWLEDGE_TIMEOUT`]), and at most ten sockets;
 //! - 4,000 characters in `chat.update`, 12,000 in `markdown_text`; the rules of Block Kit and
@@ -50,11 +54,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub use methods::{POST_BURST, MAX_POSTS_PER_MINUTE, max_calls_per_minute};
+pub use methods::{MAX_POSTS_PER_MINUTE, POST_BURST, max_calls_per_minute};
 pub use socket::{ACKNOWLEDGE_TIMEOUT, MAX_SOCKETS};
-pub use state::{SlackApp, SlackEnvelope, SlackMessage, EventTransport, SlackState};
+pub use state::{EventTransport, SlackApp, SlackEnvelope, SlackMessage, SlackState};
 
-use super::double::{ServiceDouble, CallRecords};
+use super::double::{CallRecords, ServiceDouble};
 use super::signature;
 use state::{SlackAppState, SlackChannel};
 
@@ -80,7 +84,9 @@ impl Drop for Slack {
 impl Slack {
     /// Starts the double on a free port of loopback. The API is below `base_url() + "/api/"`.
     pub async fn start() -> Slack {
-        Slack { double: ServiceDouble::open(SlackState::new(), methods::handle_request).await }
+        Slack {
+            double: ServiceDouble::open(SlackState::new(), methods::handle_request).await,
+        }
     }
 
     /// Installs an app that uses Socket Mode. It listens to mentions, all messages and reactions.
@@ -97,17 +103,31 @@ impl Slack {
     }
 
     fn add_app(&self, name: &str, mode: EventTransport) -> SlackApp {
-        let id = |kind: &str| format!("{kind}{}", signature::fake_capitals(&format!("{kind} {name}"), 10));
+        let id = |kind: &str| {
+            format!(
+                "{kind}{}",
+                signature::fake_capitals(&format!("{kind} {name}"), 10)
+            )
+        };
         let app = SlackApp {
             name: name.to_owned(),
             id: id("A"),
             bot_user: id("U"),
             bot_id: id("B"),
             bot_token: format!("xoxb-{}", signature::fake_token(&format!("bot {name}"), 24)),
-            app_token: format!("xapp-1-{}", signature::fake_token(&format!("app {name}"), 24)),
+            app_token: format!(
+                "xapp-1-{}",
+                signature::fake_token(&format!("app {name}"), 24)
+            ),
             signing_secret: signature::fake_token(&format!("secret {name}"), 32),
         };
-        let events = ["app_mention", "message.channels", "message.groups", "message.im", "reaction_added"];
+        let events = [
+            "app_mention",
+            "message.channels",
+            "message.groups",
+            "message.im",
+            "reaction_added",
+        ];
         let events: BTreeSet<String> = events.into_iter().map(str::to_owned).collect();
         let state = SlackAppState {
             app: app.clone(),
@@ -126,13 +146,19 @@ impl Slack {
 
     /// Sets the events that an app listens to: `app_mention`, `message.channels`, …
     pub fn subscribe(&self, app: &str, events: &[&str]) {
-        let (at, events) = (self.app_index(app), events.iter().map(|it| (*it).to_owned()).collect());
+        let (at, events) = (
+            self.app_index(app),
+            events.iter().map(|it| (*it).to_owned()).collect(),
+        );
         self.update(|world, _| world.apps[at].events = events);
     }
 
     /// Adds a person. Returns the person's id.
     pub fn add_person(&self, name: &str) -> String {
-        let id = format!("U{}", signature::fake_capitals(&format!("person {name}"), 10));
+        let id = format!(
+            "U{}",
+            signature::fake_capitals(&format!("person {name}"), 10)
+        );
         self.update(|world, _| world.people.push((id.clone(), name.to_owned())));
         id
     }
@@ -152,12 +178,32 @@ impl Slack {
         self.add_conversation("D", &format!("{person} and {app}"), "im", &[person, app])
     }
 
-    fn add_conversation(&self, letter: &str, name: &str, kind: &'static str, members: &[&str]) -> String {
-        let id = format!("{letter}{}", signature::fake_capitals(&format!("channel {name}"), 10));
+    fn add_conversation(
+        &self,
+        letter: &str,
+        name: &str,
+        kind: &'static str,
+        members: &[&str],
+    ) -> String {
+        let id = format!(
+            "{letter}{}",
+            signature::fake_capitals(&format!("channel {name}"), 10)
+        );
         self.update(|world, _| {
-            let member = |it: &&str| world.id(it).unwrap_or_else(|| panic!("nobody is called {it}")).to_owned();
+            let member = |it: &&str| {
+                world
+                    .id(it)
+                    .unwrap_or_else(|| panic!("nobody is called {it}"))
+                    .to_owned()
+            };
             let members = members.iter().map(member).collect();
-            world.channels.push(SlackChannel { id: id.clone(), name: name.to_owned(), kind, members, messages: vec![] });
+            world.channels.push(SlackChannel {
+                id: id.clone(),
+                name: name.to_owned(),
+                kind,
+                members,
+                messages: vec![],
+            });
         });
         id
     }
@@ -168,10 +214,23 @@ impl Slack {
     }
 
     /// Posts a message of a person, in a thread if its root is given. Returns the message's `ts`.
-    pub fn post_as_person(&self, person: &str, channel: &str, text: &str, thread: Option<&str>) -> String {
+    pub fn post_as_person(
+        &self,
+        person: &str,
+        channel: &str,
+        text: &str,
+        thread: Option<&str>,
+    ) -> String {
         self.update(|world, ledger| {
-            let (ts, text, now) = (world.next_timestamp(), world.escape_typed(text), ledger.elapsed());
-            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let (ts, text, now) = (
+                world.next_timestamp(),
+                world.escape_typed(text),
+                ledger.elapsed(),
+            );
+            let user = world
+                .id(person)
+                .unwrap_or_else(|| panic!("nobody is called {person}"))
+                .to_owned();
             let message = SlackMessage {
                 ts: ts.clone(),
                 thread_ts: thread.map(str::to_owned),
@@ -221,7 +280,10 @@ impl Slack {
     /// Adds a person's reaction.
     pub fn react(&self, person: &str, channel: &str, ts: &str, name: &str) {
         self.update(|world, ledger| {
-            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let user = world
+                .id(person)
+                .unwrap_or_else(|| panic!("nobody is called {person}"))
+                .to_owned();
             world
                 .change_reaction(ledger, channel, ts, (name, &user), true)
                 .expect("the message exists and does not have this reaction yet");
@@ -261,7 +323,14 @@ impl Slack {
     }
 
     /// Sends a person's slash command to an app.
-    pub fn send_slash_command(&self, person: &str, channel: &str, app: &str, command: &str, text: &str) {
+    pub fn send_slash_command(
+        &self,
+        person: &str,
+        channel: &str,
+        app: &str,
+        command: &str,
+        text: &str,
+    ) {
         let at = self.app_index(app);
         self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
@@ -288,7 +357,11 @@ impl Slack {
 
     /// Returns the reactions to a message: emoji and user, in order.
     pub fn reactions(&self, channel: &str, ts: &str) -> Vec<(String, String)> {
-        self.view(|view| view.message(channel, ts).map(|it| it.reactions.clone()).unwrap_or_default())
+        self.view(|view| {
+            view.message(channel, ts)
+                .map(|it| it.reactions.clone())
+                .unwrap_or_default()
+        })
     }
 
     /// Returns the envelopes for an app, with the number of their attempts.
@@ -300,7 +373,12 @@ impl Slack {
     /// `refresh_requested` or `link_disabled`.
     pub fn disconnect(&self, app: &str, reason: &'static str) {
         let at = self.app_index(app);
-        self.update(|world, _| world.apps[at].orders.values_mut().for_each(|it| it.push_back(reason)));
+        self.update(|world, _| {
+            world.apps[at]
+                .orders
+                .values_mut()
+                .for_each(|it| it.push_back(reason))
+        });
     }
 
     /// Makes an app's sockets silent without closing them (no frames, no pings), or active again.
@@ -311,7 +389,12 @@ impl Slack {
 
     /// Sends `url_verification` to an app's URL. Returns whether the challenge came back.
     pub async fn verify_url(&self, app: &str) -> bool {
-        http::verify_url(self, self.app_index(app), &signature::fake_token(&format!("challenge {app}"), 40)).await
+        http::verify_url(
+            self,
+            self.app_index(app),
+            &signature::fake_token(&format!("challenge {app}"), 40),
+        )
+        .await
     }
 
     fn app_index(&self, app: &str) -> usize {
@@ -331,15 +414,27 @@ impl SlackState {
         add: bool,
     ) -> Result<(), &'static str> {
         let message = self.message_mut(channel, ts).ok_or("message_not_found")?;
-        let found = message.reactions.iter().position(|it| it.0 == name && it.1 == user);
+        let found = message
+            .reactions
+            .iter()
+            .position(|it| it.0 == name && it.1 == user);
         match (add, found) {
             (true, Some(_)) => return Err("already_reacted"),
             (false, None) => return Err("no_reaction"),
             (true, None) => message.reactions.push((name.to_owned(), user.to_owned())),
             (false, Some(at)) => drop(message.reactions.remove(at)),
         }
-        let (owner, id) = (message.user.clone(), self.channel(channel).map(|it| it.id.clone()).unwrap_or_default());
-        let topic = if add { "reaction_added" } else { "reaction_removed" };
+        let (owner, id) = (
+            message.user.clone(),
+            self.channel(channel)
+                .map(|it| it.id.clone())
+                .unwrap_or_default(),
+        );
+        let topic = if add {
+            "reaction_added"
+        } else {
+            "reaction_removed"
+        };
         let event = json!({
             "type": topic, "user": user, "reaction": name, "item_user": owner,
             "item": {"type": "message", "channel": id, "ts": ts}, "event_ts": self.next_timestamp(),

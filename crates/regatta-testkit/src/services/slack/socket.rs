@@ -13,43 +13,63 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message as Frame, Role};
 
-use super::super::double::{ServiceDouble, CallRecords, ViolationKind};
-use super::super::listener::{DoubleRequest, DoubleReply};
+use super::super::double::{CallRecords, ServiceDouble, ViolationKind};
+use super::super::listener::{DoubleReply, DoubleRequest};
 use super::super::signature;
 use super::events::socket_frame;
-use super::state::{SlackAppState, EnvelopeState, SlackState};
+use super::state::{EnvelopeState, SlackAppState, SlackState};
 
 /// The deadline for the acknowledgement of an envelope.
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// The largest number of sockets for one app.
 pub const MAX_SOCKETS: usize = 10;
-/// How often the service sends a ping. [`WARNING_BEFORE_END`] is the time between a warning and the end of a
-/// connection.
+/// How often the service sends a ping. [`WARNING_BEFORE_END`] is the time between a warning and the
+/// end of a connection.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const WARNING_BEFORE_END: Duration = Duration::from_secs(10);
 /// The delays after which an unacknowledged event is sent again.
-pub(crate) const RETRY_DELAYS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(60), Duration::from_secs(300)];
+pub(crate) const RETRY_DELAYS: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_secs(60),
+    Duration::from_secs(300),
+];
 
 type EventSocket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Answers the upgrade, and then serves the socket.
-pub(crate) async fn open(desk: Arc<ServiceDouble<SlackState>>, asked: DoubleRequest) -> DoubleReply {
+pub(crate) async fn open(
+    desk: Arc<ServiceDouble<SlackState>>,
+    asked: DoubleRequest,
+) -> DoubleReply {
     let ticket = asked.query("ticket").unwrap_or_default().to_owned();
-    let key = asked.header("sec-websocket-key").map(|it| derive_accept_key(it.as_bytes()));
+    let key = asked
+        .header("sec-websocket-key")
+        .map(|it| derive_accept_key(it.as_bytes()));
     let found = desk.update(|world, ledger| {
-        let found = world.apps.iter_mut().position(|it| it.tickets.remove(&ticket));
+        let found = world
+            .apps
+            .iter_mut()
+            .position(|it| it.tickets.remove(&ticket));
         if found.is_none() {
-            ledger.add_violation("", ViolationKind::Auth, "a socket's ticket is unknown or was used before");
+            ledger.add_violation(
+                "",
+                ViolationKind::Auth,
+                "a socket's ticket is unknown or was used before",
+            );
         }
         found
     });
     let (Some(at), Some(key), Some(upgrade)) = (found, key, asked.upgrade) else {
-        let refusal = Response::builder().status(404).body(Full::new(Bytes::new())).expect("the response is valid");
+        let refusal = Response::builder()
+            .status(404)
+            .body(Full::new(Bytes::new()))
+            .expect("the response is valid");
         return DoubleReply::Answer(refusal);
     };
     tokio::spawn(async move {
         if let Ok(upgraded) = upgrade.await {
-            let line = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
+            let line =
+                WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
             serve_socket(desk, at, line).await;
         }
     });
@@ -72,13 +92,25 @@ async fn serve_socket(desk: Arc<ServiceDouble<SlackState>>, at: usize, mut line:
             app.connections.push(connection);
             app.orders.insert(connection, Default::default());
         } else {
-            ledger.add_violation(&app.app.name, ViolationKind::RateLimit, format!("more than {MAX_SOCKETS} sockets"));
+            ledger.add_violation(
+                &app.app.name,
+                ViolationKind::RateLimit,
+                format!("more than {MAX_SOCKETS} sockets"),
+            );
         }
         let open = app.connections.contains(&connection);
-        (connection, open.then_some(app.connections.len()), app.app.id.clone())
+        (
+            connection,
+            open.then_some(app.connections.len()),
+            app.app.id.clone(),
+        )
     });
     let Some(number) = number else {
-        let _ = line.send(text_frame(&json!({"type": "disconnect", "reason": "too_many_websockets"}))).await;
+        let _ = line
+            .send(text_frame(
+                &json!({"type": "disconnect", "reason": "too_many_websockets"}),
+            ))
+            .await;
         let _ = line.close(None).await;
         return;
     };
@@ -99,7 +131,12 @@ fn text_frame(value: &Value) -> Frame {
     Frame::text(value.to_string())
 }
 
-async fn run_socket(desk: &Arc<ServiceDouble<SlackState>>, at: usize, connection: u64, line: &mut EventSocket) {
+async fn run_socket(
+    desk: &Arc<ServiceDouble<SlackState>>,
+    at: usize,
+    connection: u64,
+    line: &mut EventSocket,
+) {
     let mut changes = desk.watch_changes();
     let mut pings = tokio::time::interval(PING_INTERVAL);
     pings.tick().await;
@@ -108,14 +145,20 @@ async fn run_socket(desk: &Arc<ServiceDouble<SlackState>>, at: usize, connection
     loop {
         changes.borrow_and_update();
         if !desk.view(|view| view.apps[at].is_muted) {
-            while let Some(order) = desk.update_silently(|world, _| world.apps[at].next_order(connection)) {
+            while let Some(order) =
+                desk.update_silently(|world, _| world.apps[at].next_order(connection))
+            {
                 let frame = json!({"type": "disconnect", "reason": order, "debug_info": {"host": "applink-double"}});
                 if line.send(text_frame(&frame)).await.is_err() {
                     return;
                 }
                 // After a warning the connection works for a while.
                 leaving |= order != "warning";
-                let patience = if order == "warning" { WARNING_BEFORE_END } else { Duration::from_secs(1) };
+                let patience = if order == "warning" {
+                    WARNING_BEFORE_END
+                } else {
+                    Duration::from_secs(1)
+                };
                 let scaled = desk.view(|view| view.scale().scale_deadline(patience));
                 end = Some(tokio::time::Instant::now() + scaled);
             }
@@ -129,8 +172,14 @@ async fn run_socket(desk: &Arc<ServiceDouble<SlackState>>, at: usize, connection
                 }
             }
         }
-        let wake = desk.view(|view| view.apps[at].next_wakeup(connection, view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT)));
-        let wake = wake.map(tokio::time::Instant::from_std).into_iter().chain(end).min();
+        let wake = desk.view(|view| {
+            view.apps[at].next_wakeup(connection, view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT))
+        });
+        let wake = wake
+            .map(tokio::time::Instant::from_std)
+            .into_iter()
+            .chain(end)
+            .min();
         tokio::select! {
             _ = changes.changed() => {}
             () = async { match wake {
@@ -167,13 +216,16 @@ async fn run_socket(desk: &Arc<ServiceDouble<SlackState>>, at: usize, connection
 
 impl SlackAppState {
     fn next_order(&mut self, connection: u64) -> Option<&'static str> {
-        self.orders.get_mut(&connection).and_then(std::collections::VecDeque::pop_front)
+        self.orders
+            .get_mut(&connection)
+            .and_then(std::collections::VecDeque::pop_front)
     }
 
     /// Returns the next frame for this socket. From now on the socket must acknowledge it.
     fn next(&mut self, connection: u64, now: Instant, ledger: &mut CallRecords) -> Option<Value> {
-        let ready =
-            |it: &&mut super::state::SlackEnvelope| it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now);
+        let ready = |it: &&mut super::state::SlackEnvelope| {
+            it.state == EnvelopeState::Waiting && it.not_before.is_none_or(|it| it <= now)
+        };
         let envelope = self.open_envelopes().iter_mut().find(ready)?;
         if envelope.retries > 0 {
             // A retry has a new envelope id; only the event in it is the same.
@@ -181,18 +233,27 @@ impl SlackAppState {
             let old = std::mem::replace(&mut envelope.envelope_id, fresh);
             envelope.older_ids.push(old);
         }
-        envelope.state = EnvelopeState::Sent { connection, sent_at: now };
+        envelope.state = EnvelopeState::Sent {
+            connection,
+            sent_at: now,
+        };
         Some(socket_frame(envelope))
     }
 
     /// Returns when this socket has to be checked again.
     fn next_wakeup(&self, connection: u64, patience: Duration) -> Option<Instant> {
         let of = |it: &super::state::SlackEnvelope| match it.state {
-            EnvelopeState::Sent { connection: of, sent_at: at } if of == connection => Some(at + patience),
+            EnvelopeState::Sent {
+                connection: of,
+                sent_at: at,
+            } if of == connection => Some(at + patience),
             EnvelopeState::Waiting => it.not_before.filter(|it| *it > Instant::now()),
             _ => None,
         };
-        self.envelopes[self.settled_count..].iter().filter_map(of).min()
+        self.envelopes[self.settled_count..]
+            .iter()
+            .filter_map(of)
+            .min()
     }
 
     /// Sends unacknowledged envelopes again, at most three times.
@@ -200,9 +261,19 @@ impl SlackAppState {
         let (now, scale) = (Instant::now(), ledger.scale);
         let name = self.app.name.clone();
         for it in self.open_envelopes() {
-            let EnvelopeState::Sent { connection: of, sent_at: at } = it.state else { continue };
+            let EnvelopeState::Sent {
+                connection: of,
+                sent_at: at,
+            } = it.state
+            else {
+                continue;
+            };
             if of == connection && at + scale.scale_deadline(ACKNOWLEDGE_TIMEOUT) <= now {
-                ledger.add_violation(&name, ViolationKind::Late, format!("{} {} was not acknowledged", it.kind, it.envelope_id));
+                ledger.add_violation(
+                    &name,
+                    ViolationKind::Late,
+                    format!("{} {} was not acknowledged", it.kind, it.envelope_id),
+                );
                 it.schedule_retry("timeout", now, scale);
             }
         }
@@ -212,20 +283,41 @@ impl SlackAppState {
         let name = self.app.name.clone();
         let said: Value = serde_json::from_str(said).unwrap_or_default();
         let id = said["envelope_id"].as_str().unwrap_or_default();
-        if self.envelopes.iter().any(|it| it.older_ids.iter().any(|it| it == id)) {
+        if self
+            .envelopes
+            .iter()
+            .any(|it| it.older_ids.iter().any(|it| it == id))
+        {
             // The late acknowledgement was recorded as a violation, and the event is being sent
             // again.
             return;
         }
-        let Some(it) = self.envelopes.iter_mut().rev().find(|it| it.envelope_id == id) else {
-            ledger.add_violation(&name, ViolationKind::Unknown, format!("an acknowledgement without an envelope: {said}"));
+        let Some(it) = self
+            .envelopes
+            .iter_mut()
+            .rev()
+            .find(|it| it.envelope_id == id)
+        else {
+            ledger.add_violation(
+                &name,
+                ViolationKind::Unknown,
+                format!("an acknowledgement without an envelope: {said}"),
+            );
             return;
         };
         match it.state {
             EnvelopeState::Sent { connection: of, .. } if of != connection => {
-                ledger.add_violation(&name, ViolationKind::WrongState, format!("{id} was acknowledged on another socket"));
+                ledger.add_violation(
+                    &name,
+                    ViolationKind::WrongState,
+                    format!("{id} was acknowledged on another socket"),
+                );
             }
-            EnvelopeState::Acknowledged => ledger.add_violation(&name, ViolationKind::WrongState, format!("{id} was acknowledged twice")),
+            EnvelopeState::Acknowledged => ledger.add_violation(
+                &name,
+                ViolationKind::WrongState,
+                format!("{id} was acknowledged twice"),
+            ),
             _ => {}
         }
         it.state = EnvelopeState::Acknowledged;

@@ -69,15 +69,29 @@ impl SlackMessage {
 
     /// Returns all actions that can be clicked: `action_id` and `value`.
     pub fn buttons(&self) -> Vec<(String, String)> {
-        self.elements().map(|it| (text_field(it, "action_id"), text_field(it, "value"))).collect()
+        self.elements()
+            .map(|it| (text_field(it, "action_id"), text_field(it, "value")))
+            .collect()
     }
 
     pub(crate) fn elements(&self) -> impl Iterator<Item = &Value> {
-        let of = |block: &'_ Value| block["elements"].as_array().cloned().unwrap_or_default().len();
-        let blocks = self.blocks.as_array().map(Vec::as_slice).unwrap_or_default();
+        let of = |block: &'_ Value| {
+            block["elements"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+                .len()
+        };
+        let blocks = self
+            .blocks
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         blocks.iter().flat_map(move |block| {
             let inner = (0..of(block)).map(|at| &block["elements"][at]);
-            inner.chain(block.get("accessory")).filter(|it| it["action_id"].is_string())
+            inner
+                .chain(block.get("accessory"))
+                .filter(|it| it["action_id"].is_string())
         })
     }
 }
@@ -155,23 +169,41 @@ pub struct SlackState {
 
 impl ServiceState for SlackState {
     fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
-        (429, vec![("retry-after", header_text(seconds))], json!({"ok": false, "error": "ratelimited"}))
+        (
+            429,
+            vec![("retry-after", header_text(seconds))],
+            json!({"ok": false, "error": "ratelimited"}),
+        )
     }
 }
 
 impl SlackState {
     pub(crate) fn new() -> SlackState {
-        SlackState { team: "T0REGATTA".into(), people: vec![], apps: vec![], channels: vec![], last_timestamp: 0 }
+        SlackState {
+            team: "T0REGATTA".into(),
+            people: vec![],
+            apps: vec![],
+            channels: vec![],
+            last_timestamp: 0,
+        }
     }
 
     /// Returns the visible messages of a channel, by its name or id.
     pub fn messages(&self, channel: &str) -> &[SlackMessage] {
-        self.channel(channel).map(|it| it.messages.as_slice()).unwrap_or_default()
+        self.channel(channel)
+            .map(|it| it.messages.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns the replies to this message.
-    pub fn thread<'a>(&'a self, channel: &str, root: &'a str) -> impl Iterator<Item = &'a SlackMessage> {
-        self.messages(channel).iter().filter(move |it| it.thread_ts.as_deref() == Some(root))
+    pub fn thread<'a>(
+        &'a self,
+        channel: &str,
+        root: &'a str,
+    ) -> impl Iterator<Item = &'a SlackMessage> {
+        self.messages(channel)
+            .iter()
+            .filter(move |it| it.thread_ts.as_deref() == Some(root))
     }
 
     /// Returns one message.
@@ -181,51 +213,97 @@ impl SlackState {
 
     /// Returns the envelopes for an app, acknowledged or not.
     pub fn envelopes(&self, app: &str) -> &[SlackEnvelope] {
-        self.apps.iter().find(|it| it.app.name == app).map(|it| it.envelopes.as_slice()).unwrap_or_default()
+        self.apps
+            .iter()
+            .find(|it| it.app.name == app)
+            .map(|it| it.envelopes.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns how many envelopes an app has acknowledged.
     pub fn acknowledged(&self, app: &str) -> usize {
-        self.envelopes(app).iter().filter(|it| it.acknowledged.is_some()).count()
+        self.envelopes(app)
+            .iter()
+            .filter(|it| it.acknowledged.is_some())
+            .count()
     }
 
     /// Returns the number of the app's open sockets.
     pub fn sockets(&self, app: &str) -> usize {
-        self.apps.iter().find(|it| it.app.name == app).map_or(0, |it| it.connections.len())
+        self.apps
+            .iter()
+            .find(|it| it.app.name == app)
+            .map_or(0, |it| it.connections.len())
     }
 
     /// Returns the id of a person, an app's bot or a channel.
     pub fn id(&self, name: &str) -> Option<&str> {
-        let person = self.people.iter().find(|it| it.1 == name || it.0 == name).map(|it| it.0.as_str());
-        let bot = || self.apps.iter().find(|it| it.app.name == name || it.app.bot_user == name);
+        let person = self
+            .people
+            .iter()
+            .find(|it| it.1 == name || it.0 == name)
+            .map(|it| it.0.as_str());
+        let bot = || {
+            self.apps
+                .iter()
+                .find(|it| it.app.name == name || it.app.bot_user == name)
+        };
         person
             .or_else(|| bot().map(|it| it.app.bot_user.as_str()))
             .or_else(|| self.channel(name).map(|it| it.id.as_str()))
     }
 
     pub(crate) fn channel(&self, name: &str) -> Option<&SlackChannel> {
-        self.channels.iter().find(|it| it.id == name || it.name == name)
+        self.channels
+            .iter()
+            .find(|it| it.id == name || it.name == name)
     }
 
     pub(crate) fn channel_mut(&mut self, id: &str) -> Option<&mut SlackChannel> {
-        self.channels.iter_mut().find(|it| it.id == id || it.name == id)
+        self.channels
+            .iter_mut()
+            .find(|it| it.id == id || it.name == id)
     }
 
     pub(crate) fn message_mut(&mut self, channel: &str, ts: &str) -> Option<&mut SlackMessage> {
-        self.channel_mut(channel)?.messages.iter_mut().rev().find(|it| it.ts == ts)
+        self.channel_mut(channel)?
+            .messages
+            .iter_mut()
+            .rev()
+            .find(|it| it.ts == ts)
     }
 
     /// Returns a timestamp that no other message has.
     pub(crate) fn next_timestamp(&mut self) -> String {
-        self.last_timestamp = (self.last_timestamp + 1).max(signature::unix_time().as_micros().try_into().unwrap_or(u64::MAX));
-        format!("{}.{:06}", self.last_timestamp / 1_000_000, self.last_timestamp % 1_000_000)
+        self.last_timestamp = (self.last_timestamp + 1).max(
+            signature::unix_time()
+                .as_micros()
+                .try_into()
+                .unwrap_or(u64::MAX),
+        );
+        format!(
+            "{}.{:06}",
+            self.last_timestamp / 1_000_000,
+            self.last_timestamp % 1_000_000
+        )
     }
 
     /// Converts a person's text as Slack does: escaped, and with mentions by id.
     pub(crate) fn escape_typed(&self, text: &str) -> String {
-        let mut escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        let mut names: Vec<(&str, &str)> = self.people.iter().map(|it| (it.1.as_str(), it.0.as_str())).collect();
-        names.extend(self.apps.iter().map(|it| (it.app.name.as_str(), it.app.bot_user.as_str())));
+        let mut escaped = text
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        let mut names: Vec<(&str, &str)> = self
+            .people
+            .iter()
+            .map(|it| (it.1.as_str(), it.0.as_str()))
+            .collect();
+        names.extend(
+            self.apps
+                .iter()
+                .map(|it| (it.app.name.as_str(), it.app.bot_user.as_str())),
+        );
         // Replace the longest names first, so that `@claude-two` does not become `@claude` with a
         // suffix.
         names.sort_by_key(|it| std::cmp::Reverse(it.0.len()));
@@ -236,7 +314,12 @@ impl SlackState {
     }
 
     /// Adds a message to a channel and notifies the apps.
-    pub(crate) fn add_message(&mut self, ledger: &mut CallRecords, channel: &str, message: SlackMessage) {
+    pub(crate) fn add_message(
+        &mut self,
+        ledger: &mut CallRecords,
+        channel: &str,
+        message: SlackMessage,
+    ) {
         let event = self.message_json(&message, false);
         if let Some(channel) = self.channel_mut(channel) {
             channel.messages.push(message.clone());
@@ -257,11 +340,16 @@ impl SlackState {
         if message.blocks.as_array().is_some_and(|it| !it.is_empty()) {
             it["blocks"] = message.blocks.clone();
         }
-        if let Some(app) = message.app.as_ref().and_then(|name| self.apps.iter().find(|it| it.app.name == *name)) {
+        if let Some(app) = message
+            .app
+            .as_ref()
+            .and_then(|name| self.apps.iter().find(|it| it.app.name == *name))
+        {
             let app = &app.app;
             it["bot_id"] = json!(app.bot_id);
             it["app_id"] = json!(app.id);
-            it["bot_profile"] = json!({"id": app.bot_id, "app_id": app.id, "name": app.name, "team_id": self.team});
+            it["bot_profile"] =
+                json!({"id": app.bot_id, "app_id": app.id, "name": app.name, "team_id": self.team});
         } else {
             it["client_msg_id"] = json!(signature::fake_uuid(&message.ts));
         }

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::super::double::{ServiceAnswer, ServiceDouble, CallRecords, ViolationKind, rate_limited};
-use super::super::listener::{DoubleRequest, DoubleReply, parse_form};
+use super::super::double::{
+    CallRecords, ServiceAnswer, ServiceDouble, ViolationKind, rate_limited,
+};
+use super::super::listener::{DoubleReply, DoubleRequest, parse_form};
 use super::super::rate_limit::RateRule;
 use super::markup;
 use super::state::{TelegramMessage, TelegramState};
@@ -44,11 +46,18 @@ struct TelegramError {
 }
 
 fn bad_request(what: impl std::fmt::Display) -> TelegramError {
-    TelegramError { status: 400, description: format!("Bad Request: {what}"), violation: None }
+    TelegramError {
+        status: 400,
+        description: format!("Bad Request: {what}"),
+        violation: None,
+    }
 }
 
 fn violation_error(wrong: ViolationKind, what: impl std::fmt::Display) -> TelegramError {
-    TelegramError { violation: Some(wrong), ..bad_request(what) }
+    TelegramError {
+        violation: Some(wrong),
+        ..bad_request(what)
+    }
 }
 
 type TelegramResult = Result<Value, TelegramError>;
@@ -57,7 +66,10 @@ struct Arguments(Map<String, Value>);
 
 impl Arguments {
     fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).and_then(Value::as_str).filter(|it| !it.is_empty())
+        self.0
+            .get(name)
+            .and_then(Value::as_str)
+            .filter(|it| !it.is_empty())
     }
 
     fn number(&self, name: &str) -> Option<i64> {
@@ -69,9 +81,12 @@ impl Arguments {
     fn structured(&self, name: &str) -> Result<Value, TelegramError> {
         match self.0.get(name) {
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
-            Some(Value::String(text)) => {
-                serde_json::from_str(text).map_err(|_| violation_error(ViolationKind::BadMarkup, format!("can't parse {name} JSON object")))
-            }
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| {
+                violation_error(
+                    ViolationKind::BadMarkup,
+                    format!("can't parse {name} JSON object"),
+                )
+            }),
             Some(other) => Ok(other.clone()),
             None => Ok(Value::Null),
         }
@@ -81,7 +96,9 @@ impl Arguments {
 /// Returns the error for a body that cannot be parsed.
 fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
-    let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"].iter().any(|it| kind.starts_with(it));
+    let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
+        .iter()
+        .any(|it| kind.starts_with(it));
     if asked.body.is_empty() || is_form {
         return None;
     }
@@ -95,22 +112,42 @@ fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
 }
 
 fn parse_arguments(asked: &DoubleRequest) -> Arguments {
-    let mut all: Map<String, Value> = asked.query.iter().map(|it| (it.0.clone(), json!(it.1))).collect();
-    if asked.header("content-type").is_some_and(|it| it.starts_with("application/json")) {
+    let mut all: Map<String, Value> = asked
+        .query
+        .iter()
+        .map(|it| (it.0.clone(), json!(it.1)))
+        .collect();
+    if asked
+        .header("content-type")
+        .is_some_and(|it| it.starts_with("application/json"))
+    {
         if let Ok(Value::Object(body)) = serde_json::from_slice(&asked.body) {
             all.extend(body);
         }
     } else {
-        all.extend(parse_form(&String::from_utf8_lossy(&asked.body)).into_iter().map(|it| (it.0, json!(it.1))));
+        all.extend(
+            parse_form(&String::from_utf8_lossy(&asked.body))
+                .into_iter()
+                .map(|it| (it.0, json!(it.1))),
+        );
     }
     Arguments(all)
 }
 
-pub(crate) async fn handle_request(desk: Arc<ServiceDouble<TelegramState>>, asked: DoubleRequest) -> DoubleReply {
-    let rest = asked.path.strip_prefix("/bot").unwrap_or_default().to_owned();
+pub(crate) async fn handle_request(
+    desk: Arc<ServiceDouble<TelegramState>>,
+    asked: DoubleRequest,
+) -> DoubleReply {
+    let rest = asked
+        .path
+        .strip_prefix("/bot")
+        .unwrap_or_default()
+        .to_owned();
     let (token, method) = rest.split_once('/').unwrap_or((&rest, ""));
     let at = desk.view(|view| view.bots.iter().position(|it| it.bot.token == token));
-    let by = at.map(|at| desk.view(|view| view.bots[at].bot.username.clone())).unwrap_or_default();
+    let by = at
+        .map(|at| desk.view(|view| view.bots[at].bot.username.clone()))
+        .unwrap_or_default();
     let arguments = parse_arguments(&asked);
     let overtaken = match at {
         Some(at) if method == "getUpdates" => wait_for_updates(&desk, at, &arguments).await,
@@ -126,7 +163,8 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<TelegramState>>, aske
             }
             Some(_) if overtaken => {
                 let description =
-                    "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
+                    "Conflict: terminated by other getUpdates request; make sure that only one \
+                    bot instance is running"
                         .into();
                 Err(TelegramError { status: 409, description, violation: Some(ViolationKind::WrongState) })
             }
@@ -154,20 +192,35 @@ pub(crate) async fn handle_request(desk: Arc<ServiceDouble<TelegramState>>, aske
 
 /// Confirms updates below the offset, then waits for updates. Returns whether a newer poll took
 /// over.
-async fn wait_for_updates(desk: &ServiceDouble<TelegramState>, at: usize, arguments: &Arguments) -> bool {
+async fn wait_for_updates(
+    desk: &ServiceDouble<TelegramState>,
+    at: usize,
+    arguments: &Arguments,
+) -> bool {
     let offset = arguments.number("offset").unwrap_or(0);
-    let patience = Duration::from_secs(arguments.number("timeout").unwrap_or(0).clamp(0, 50).unsigned_abs());
+    let patience = Duration::from_secs(
+        arguments
+            .number("timeout")
+            .unwrap_or(0)
+            .clamp(0, 50)
+            .unsigned_abs(),
+    );
     let allowed = arguments.structured("allowed_updates").ok();
     let mine = desk.update(|world, _| {
         let bot = &mut world.bots[at];
         if offset > 0 {
-            bot.updates.retain(|it| it["update_id"].as_i64() >= Some(offset));
+            bot.updates
+                .retain(|it| it["update_id"].as_i64() >= Some(offset));
         } else if offset < 0 {
             let keep = usize::try_from(offset.unsigned_abs()).unwrap_or(usize::MAX);
             bot.updates.drain(..bot.updates.len().saturating_sub(keep));
         }
         if let Some(Value::Array(list)) = allowed {
-            bot.allowed_updates = Some(list.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect());
+            bot.allowed_updates = Some(
+                list.iter()
+                    .filter_map(|it| it.as_str().map(str::to_owned))
+                    .collect(),
+            );
         }
         bot.poll_number += 1;
         bot.poll_number
@@ -176,29 +229,60 @@ async fn wait_for_updates(desk: &ServiceDouble<TelegramState>, at: usize, argume
     let deadline = tokio::time::Instant::now() + patience;
     loop {
         changes.borrow_and_update();
-        let (newest, any) = desk.view(|view| (view.bots[at].poll_number, !view.bots[at].updates.is_empty()));
+        let (newest, any) =
+            desk.view(|view| (view.bots[at].poll_number, !view.bots[at].updates.is_empty()));
         if newest != mine {
             return true;
         }
-        if any || tokio::time::timeout_at(deadline, changes.changed()).await.is_err() {
+        if any
+            || tokio::time::timeout_at(deadline, changes.changed())
+                .await
+                .is_err()
+        {
             return false;
         }
     }
 }
 
-fn rate_rules(world: &TelegramState, at: usize, method: &str, arguments: &Arguments) -> Vec<RateRule> {
+fn rate_rules(
+    world: &TelegramState,
+    at: usize,
+    method: &str,
+    arguments: &Arguments,
+) -> Vec<RateRule> {
     let says = ["sendMessage", "editMessageText"].contains(&method);
-    let counts = says || ["sendChatAction", "setMessageReaction", "answerCallbackQuery"].contains(&method);
+    let counts = says
+        || [
+            "sendChatAction",
+            "setMessageReaction",
+            "answerCallbackQuery",
+        ]
+        .contains(&method);
     let bot = &world.bots[at].bot.username;
     let mut rules = vec![];
     if counts {
-        rules.push(RateRule::window(format!("everything of {bot}"), MAX_PER_SECOND, SECOND));
+        rules.push(RateRule::window(
+            format!("everything of {bot}"),
+            MAX_PER_SECOND,
+            SECOND,
+        ));
     }
     let chat = arguments.number("chat_id").filter(|_| says);
-    if let Some(chat) = chat.and_then(|id| world.chat_of(bot, id)).map(|at| &world.chats[at]) {
-        rules.push(RateRule::bucket(format!("{bot} in {}", chat.name), SECOND, CHAT_BURST));
+    if let Some(chat) = chat
+        .and_then(|id| world.chat_of(bot, id))
+        .map(|at| &world.chats[at])
+    {
+        rules.push(RateRule::bucket(
+            format!("{bot} in {}", chat.name),
+            SECOND,
+            CHAT_BURST,
+        ));
         if chat.is_group() {
-            rules.push(RateRule::window(format!("{bot} in the group {}", chat.name), MAX_PER_MINUTE_IN_GROUP, 60 * SECOND));
+            rules.push(RateRule::window(
+                format!("{bot} in the group {}", chat.name),
+                MAX_PER_MINUTE_IN_GROUP,
+                60 * SECOND,
+            ));
         }
     }
     rules
@@ -225,7 +309,10 @@ impl TelegramRequest<'_> {
             "getUpdates" => {
                 let limit = self.arguments.number("limit").unwrap_or(100).clamp(1, 100);
                 let updates = self.telegram.bots[self.bot].updates.iter();
-                Ok(updates.take(usize::try_from(limit).unwrap_or(100)).cloned().collect())
+                Ok(updates
+                    .take(usize::try_from(limit).unwrap_or(100))
+                    .cloned()
+                    .collect())
             }
             "sendMessage" => self.send(),
             "editMessageText" => self.edit(),
@@ -237,7 +324,9 @@ impl TelegramRequest<'_> {
             "deleteWebhook" | "setMyCommands" => Ok(json!(true)),
             "getWebhookInfo" => {
                 let waiting = self.telegram.bots[self.bot].updates.len();
-                Ok(json!({"url": "", "has_custom_certificate": false, "pending_update_count": waiting}))
+                Ok(
+                    json!({"url": "", "has_custom_certificate": false, "pending_update_count": waiting}),
+                )
             }
             _ => Err(TelegramError {
                 status: 404,
@@ -252,12 +341,22 @@ impl TelegramRequest<'_> {
     }
 
     fn chat(&self) -> Result<usize, TelegramError> {
-        let id = self.arguments.number("chat_id").ok_or_else(|| violation_error(ViolationKind::BadField, "chat_id is empty"))?;
+        let id = self
+            .arguments
+            .number("chat_id")
+            .ok_or_else(|| violation_error(ViolationKind::BadField, "chat_id is empty"))?;
         let name = self.bot_name();
-        let chat = self.telegram.chat_of(&name, id).ok_or_else(|| bad_request("chat not found"))?;
+        let chat = self
+            .telegram
+            .chat_of(&name, id)
+            .ok_or_else(|| bad_request("chat not found"))?;
         if !self.telegram.chats[chat].members.contains(&name) {
             let description = "Forbidden: bot is not a member of the supergroup chat".into();
-            return Err(TelegramError { status: 403, description, violation: None });
+            return Err(TelegramError {
+                status: 403,
+                description,
+                violation: None,
+            });
         }
         Ok(chat)
     }
@@ -265,10 +364,17 @@ impl TelegramRequest<'_> {
     /// Returns the text with and without its markup.
     fn message_text(&self, long: &str) -> Result<(String, String), TelegramError> {
         let text = self.arguments.text("text").unwrap_or_default();
-        let shown = markup::plain_text(text, self.arguments.text("parse_mode"))
-            .map_err(|it| violation_error(ViolationKind::BadMarkup, format!("can't parse entities: {it}")))?;
+        let shown = markup::plain_text(text, self.arguments.text("parse_mode")).map_err(|it| {
+            violation_error(
+                ViolationKind::BadMarkup,
+                format!("can't parse entities: {it}"),
+            )
+        })?;
         if shown.trim().is_empty() {
-            return Err(violation_error(ViolationKind::BadField, "message text is empty"));
+            return Err(violation_error(
+                ViolationKind::BadField,
+                "message text is empty",
+            ));
         }
         if shown.encode_utf16().count() > MAX_MESSAGE_UNITS {
             return Err(violation_error(ViolationKind::TooLong, long));
@@ -278,19 +384,38 @@ impl TelegramRequest<'_> {
 
     fn keyboard(&self) -> Result<Value, TelegramError> {
         let markup = self.arguments.structured("reply_markup")?;
-        let Some(rows) = markup.get("inline_keyboard") else { return Ok(Value::Null) };
-        let rows = rows.as_array().ok_or_else(|| violation_error(ViolationKind::BadMarkup, "object expected as reply markup"))?;
-        for button in rows.iter().flat_map(|it| it.as_array().into_iter().flatten()) {
+        let Some(rows) = markup.get("inline_keyboard") else {
+            return Ok(Value::Null);
+        };
+        let rows = rows.as_array().ok_or_else(|| {
+            violation_error(ViolationKind::BadMarkup, "object expected as reply markup")
+        })?;
+        for button in rows
+            .iter()
+            .flat_map(|it| it.as_array().into_iter().flatten())
+        {
             let data = button["callback_data"].as_str();
-            let acts = button.as_object().map_or(0, |it| it.len().saturating_sub(1));
+            let acts = button
+                .as_object()
+                .map_or(0, |it| it.len().saturating_sub(1));
             if !button["text"].is_string() || acts != 1 {
-                return Err(violation_error(ViolationKind::BadMarkup, "Text buttons are unallowed in the inline keyboard"));
+                return Err(violation_error(
+                    ViolationKind::BadMarkup,
+                    "Text buttons are unallowed in the inline keyboard",
+                ));
             }
             if data.is_some_and(|it| it.is_empty() || it.len() > 64) {
-                return Err(violation_error(ViolationKind::TooLong, "BUTTON_DATA_INVALID"));
+                return Err(violation_error(
+                    ViolationKind::TooLong,
+                    "BUTTON_DATA_INVALID",
+                ));
             }
         }
-        Ok(if rows.is_empty() { Value::Null } else { json!({"inline_keyboard": rows}) })
+        Ok(if rows.is_empty() {
+            Value::Null
+        } else {
+            json!({"inline_keyboard": rows})
+        })
     }
 
     fn send(&mut self) -> TelegramResult {
@@ -298,11 +423,18 @@ impl TelegramRequest<'_> {
         let (text, shown) = self.message_text("message is too long")?;
         let keyboard = self.keyboard()?;
         let reply = self.arguments.structured("reply_parameters")?;
-        let reply_to = reply["message_id"].as_i64().or_else(|| self.arguments.number("reply_to_message_id"));
-        let lenient = reply["allow_sending_without_reply"].as_bool().unwrap_or(false);
+        let reply_to = reply["message_id"]
+            .as_i64()
+            .or_else(|| self.arguments.number("reply_to_message_id"));
+        let lenient = reply["allow_sending_without_reply"]
+            .as_bool()
+            .unwrap_or(false);
         if let Some(id) = reply_to
             && !lenient
-            && !self.telegram.chats[chat].messages.iter().any(|it| it.id == id)
+            && !self.telegram.chats[chat]
+                .messages
+                .iter()
+                .any(|it| it.id == id)
         {
             return Err(bad_request("message to be replied not found"));
         }
@@ -315,16 +447,28 @@ impl TelegramRequest<'_> {
     }
 
     /// Returns a message of this bot.
-    fn own_message(&mut self, chat: usize, verb: &str) -> Result<&mut TelegramMessage, TelegramError> {
-        let id = self
-            .arguments
-            .number("message_id")
-            .ok_or_else(|| violation_error(ViolationKind::BadField, "message identifier is not specified"))?;
+    fn own_message(
+        &mut self,
+        chat: usize,
+        verb: &str,
+    ) -> Result<&mut TelegramMessage, TelegramError> {
+        let id = self.arguments.number("message_id").ok_or_else(|| {
+            violation_error(
+                ViolationKind::BadField,
+                "message identifier is not specified",
+            )
+        })?;
         let name = self.bot_name();
-        let found = self.telegram.chats[chat].messages.iter_mut().find(|it| it.id == id);
+        let found = self.telegram.chats[chat]
+            .messages
+            .iter_mut()
+            .find(|it| it.id == id);
         let found = found.ok_or_else(|| bad_request(format!("message to {verb} not found")))?;
         if found.from != name {
-            return Err(violation_error(ViolationKind::NotOwned, format!("message can't be {verb}ed")));
+            return Err(violation_error(
+                ViolationKind::NotOwned,
+                format!("message can't be {verb}ed"),
+            ));
         }
         Ok(found)
     }
@@ -339,11 +483,17 @@ impl TelegramRequest<'_> {
         if message.text == text && message.keyboard == keyboard {
             return Err(violation_error(
                 ViolationKind::WrongState,
-                "message is not modified: specified new message content and reply markup are exactly the same as a current content and reply markup of the message",
+                "message is not modified: specified new message content and reply markup are \
+                exactly the same as a current content and reply markup of the message",
             ));
         }
         message.versions.push(text.clone());
-        (message.text, message.plain_text, message.keyboard, message.changed) = (text, shown, keyboard, now);
+        (
+            message.text,
+            message.plain_text,
+            message.keyboard,
+            message.changed,
+        ) = (text, shown, keyboard, now);
         let message = message.clone();
         Ok(self.telegram.message_json(chat, &message))
     }
@@ -352,7 +502,10 @@ impl TelegramRequest<'_> {
         let (chat, keyboard) = (self.chat()?, self.keyboard()?);
         let message = self.own_message(chat, "edit")?;
         if message.keyboard == keyboard {
-            return Err(violation_error(ViolationKind::WrongState, "message is not modified"));
+            return Err(violation_error(
+                ViolationKind::WrongState,
+                "message is not modified",
+            ));
         }
         message.keyboard = keyboard;
         let message = message.clone();
@@ -367,14 +520,24 @@ impl TelegramRequest<'_> {
     }
 
     fn answer_callback(&mut self) -> TelegramResult {
-        let id = self.arguments.text("callback_query_id").unwrap_or_default().to_owned();
+        let id = self
+            .arguments
+            .text("callback_query_id")
+            .unwrap_or_default()
+            .to_owned();
         let said = self.arguments.text("text").unwrap_or_default().to_owned();
         if said.chars().count() > 200 {
             return Err(violation_error(ViolationKind::TooLong, "MESSAGE_TOO_LONG"));
         }
         let name = self.bot_name();
-        let found = self.telegram.callbacks.iter_mut().find(|it| it.id == id && it.bot == name && it.answered.is_none());
-        let found = found.ok_or_else(|| bad_request("query is too old and response timeout expired or query ID is invalid"))?;
+        let found = self
+            .telegram
+            .callbacks
+            .iter_mut()
+            .find(|it| it.id == id && it.bot == name && it.answered.is_none());
+        let found = found.ok_or_else(|| {
+            bad_request("query is too old and response timeout expired or query ID is invalid")
+        })?;
         found.answered = Some(said);
         Ok(json!(true))
     }
@@ -383,7 +546,10 @@ impl TelegramRequest<'_> {
         let chat = self.chat()?;
         let action = self.arguments.text("action").unwrap_or_default().to_owned();
         if !CHAT_ACTIONS.contains(&action.as_str()) {
-            return Err(violation_error(ViolationKind::BadField, "wrong parameter action in request"));
+            return Err(violation_error(
+                ViolationKind::BadField,
+                "wrong parameter action in request",
+            ));
         }
         let (name, now) = (self.bot_name(), self.records.elapsed());
         self.telegram.chats[chat].actions.push((name, action, now));
@@ -394,17 +560,31 @@ impl TelegramRequest<'_> {
         let chat = self.chat()?;
         let reaction = self.arguments.structured("reaction")?;
         let list = reaction.as_array().cloned().unwrap_or_default();
-        let plain = |it: &Value| it["emoji"].as_str().map(|it| it.trim_end_matches('\u{fe0f}').to_owned());
+        let plain = |it: &Value| {
+            it["emoji"]
+                .as_str()
+                .map(|it| it.trim_end_matches('\u{fe0f}').to_owned())
+        };
         let emoji: Option<Vec<String>> = list.iter().map(plain).collect();
+        let emoji = emoji.filter(|it| {
+            it.len() <= 1
+                && it
+                    .iter()
+                    .all(|it| !it.is_empty() && REACTION_EMOJI.contains(it.as_str()))
+        });
         let emoji =
-            emoji.filter(|it| it.len() <= 1 && it.iter().all(|it| !it.is_empty() && REACTION_EMOJI.contains(it.as_str())));
-        let emoji = emoji.ok_or_else(|| violation_error(ViolationKind::BadField, "REACTION_INVALID"))?;
+            emoji.ok_or_else(|| violation_error(ViolationKind::BadField, "REACTION_INVALID"))?;
         let id = self.arguments.number("message_id");
         let name = self.bot_name();
-        let found = self.telegram.chats[chat].messages.iter_mut().find(|it| Some(it.id) == id);
+        let found = self.telegram.chats[chat]
+            .messages
+            .iter_mut()
+            .find(|it| Some(it.id) == id);
         let found = found.ok_or_else(|| bad_request("message to react not found"))?;
         found.reactions.retain(|it| it.1 != name);
-        found.reactions.extend(emoji.into_iter().map(|it| (it, name.clone())));
+        found
+            .reactions
+            .extend(emoji.into_iter().map(|it| (it, name.clone())));
         Ok(json!(true))
     }
 }

@@ -4,15 +4,17 @@
 //! let telegram = Telegram::start().await;
 //! let claude = telegram.bot("claude_bot");                        // Bot: id, username, token
 //! telegram.person("ann");
-//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann", "claude_bot")` is ann's id
+//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann",
+//! "claude_bot")` is ann's id
 //!
-//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in reply to one
-//! telegram.click("ann", "dev", id, "allow:7");                        // a button by its data; the callback's id
-//! telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id, "text")
+//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in
+//! reply to one telegram.click("ann", "dev", id, "allow:7");                        // a button by
+//! its data; the callback's id telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id,
+//! "text")
 //!
-//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see now
-//! telegram.privacy("claude_bot", true)                                // in groups only mentions
-//! and replies
+//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see
+//! now telegram.privacy("claude_bot", true)                                // in groups only
+//! mentions and replies
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is the method's name, such
@@ -22,8 +24,10 @@
 //! Rules that the double checks:
 //!
 //! - one poll at a time; an older poll ends with 409, and an offset confirms all updates before it;
-//! - 30 calls per second ([`MAX_PER_SECOND`]), one per second in a chat with bursts of [`CHAT_BURST`], and
-//!   20 per minute in a group ([`MAX_PER_MINUTE_IN_GROUP`]); edits count like messages, and a refusal
+//! - 30 calls per second ([`MAX_PER_SECOND`]), one per second in a chat with bursts of
+//!   [`CHAT_BURST`], and
+//!   20 per minute in a group ([`MAX_PER_MINUTE_IN_GROUP`]); edits count like messages, and a
+//!   refusal
 //!   is 429 with `retry_after`;
 //! - 4,096 UTF-16 units in a message ([`MAX_MESSAGE_UNITS`]) and 64 bytes in a button;
 //! - HTML and MarkdownV2 as Telegram parses them;
@@ -41,7 +45,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 pub use methods::{CHAT_BURST, MAX_MESSAGE_UNITS, MAX_PER_MINUTE_IN_GROUP, MAX_PER_SECOND};
-pub use state::{TelegramBot, CallbackQuery, TelegramMessage, TelegramState};
+pub use state::{CallbackQuery, TelegramBot, TelegramMessage, TelegramState};
 
 use super::double::ServiceDouble;
 use super::signature;
@@ -69,16 +73,30 @@ impl Drop for Telegram {
 impl Telegram {
     /// Starts the double on a free port of loopback.
     pub async fn start() -> Telegram {
-        let world = TelegramState { bots: vec![], people: vec![], chats: vec![], callbacks: vec![] };
-        Telegram { double: ServiceDouble::open(world, methods::handle_request).await }
+        let world = TelegramState {
+            bots: vec![],
+            people: vec![],
+            chats: vec![],
+            callbacks: vec![],
+        };
+        Telegram {
+            double: ServiceDouble::open(world, methods::handle_request).await,
+        }
     }
 
     /// Adds a bot that receives all messages of its groups.
     pub fn add_bot(&self, username: &str) -> TelegramBot {
         self.update(|world, ledger| {
             let id = 700_000_000 + i64::try_from(ledger.next()).unwrap_or(0);
-            let token = format!("{id}:{}", signature::fake_token(&format!("bot {username}"), 35));
-            let bot = TelegramBot { id, username: username.to_owned(), token };
+            let token = format!(
+                "{id}:{}",
+                signature::fake_token(&format!("bot {username}"), 35)
+            );
+            let bot = TelegramBot {
+                id,
+                username: username.to_owned(),
+                token,
+            };
             world.bots.push(TelegramBotState {
                 bot: bot.clone(),
                 updates: vec![],
@@ -94,7 +112,11 @@ impl Telegram {
     /// Sets whether a bot receives only mentions and replies in groups.
     pub fn set_privacy(&self, bot: &str, on: bool) {
         self.update(|world, _| {
-            let bot = world.bots.iter_mut().find(|it| it.bot.username == bot).expect("there is such a bot");
+            let bot = world
+                .bots
+                .iter_mut()
+                .find(|it| it.bot.username == bot)
+                .expect("there is such a bot");
             bot.is_private = on;
         });
     }
@@ -114,7 +136,14 @@ impl Telegram {
         self.update(|world, ledger| {
             let id = -1_001_000_000_000 - i64::try_from(ledger.next()).unwrap_or(0);
             let name = name.to_owned();
-            world.chats.push(TelegramChat { id, name, direct_bot: None, members, messages: vec![], actions: vec![] });
+            world.chats.push(TelegramChat {
+                id,
+                name,
+                direct_bot: None,
+                members,
+                messages: vec![],
+                actions: vec![],
+            });
             id
         })
     }
@@ -122,16 +151,34 @@ impl Telegram {
     /// Starts a private chat. Returns its id, which is the person's id.
     pub fn add_direct_chat(&self, person: &str, bot: &str) -> i64 {
         self.update(|world, _| {
-            let id = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0;
+            let id = world
+                .people
+                .iter()
+                .find(|it| it.1 == person)
+                .expect("there is such a person")
+                .0;
             let members = [person, bot].into_iter().map(str::to_owned).collect();
             let (name, only) = (format!("{person} and {bot}"), Some(bot.to_owned()));
-            world.chats.push(TelegramChat { id, name, direct_bot: only, members, messages: vec![], actions: vec![] });
+            world.chats.push(TelegramChat {
+                id,
+                name,
+                direct_bot: only,
+                members,
+                messages: vec![],
+                actions: vec![],
+            });
             id
         })
     }
 
     /// Posts a message of a person, as a reply if a message is given. Returns the message's id.
-    pub fn post_as_person(&self, person: &str, chat: &str, text: &str, reply_to: Option<i64>) -> i64 {
+    pub fn post_as_person(
+        &self,
+        person: &str,
+        chat: &str,
+        text: &str,
+        reply_to: Option<i64>,
+    ) -> i64 {
         self.update(|world, ledger| {
             let place = world.chat_index(chat);
             let mut message = world.new_message(ledger, person, text);
@@ -146,9 +193,13 @@ impl Telegram {
     pub fn edit_message(&self, chat: &str, id: i64, text: &str) {
         self.update(|world, ledger| {
             let (place, now) = (world.chat_index(chat), ledger.elapsed());
-            let message =
-                world.chats[place].messages.iter_mut().find(|it| it.id == id).expect("there is such a message");
-            (message.text, message.plain_text, message.changed) = (text.to_owned(), text.to_owned(), now);
+            let message = world.chats[place]
+                .messages
+                .iter_mut()
+                .find(|it| it.id == id)
+                .expect("there is such a message");
+            (message.text, message.plain_text, message.changed) =
+                (text.to_owned(), text.to_owned(), now);
             message.versions.push(text.to_owned());
             let message = message.clone();
             let shown = world.message_json(place, &message);

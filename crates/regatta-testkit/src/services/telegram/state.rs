@@ -56,9 +56,14 @@ impl TelegramMessage {
     /// Returns all buttons: text and data.
     pub fn buttons(&self) -> Vec<(String, String)> {
         let text = |it: &Value, field: &str| it[field].as_str().unwrap_or_default().to_owned();
-        let rows = self.keyboard["inline_keyboard"].as_array().into_iter().flatten();
+        let rows = self.keyboard["inline_keyboard"]
+            .as_array()
+            .into_iter()
+            .flatten();
         let buttons = rows.flat_map(|it| it.as_array().into_iter().flatten());
-        buttons.map(|it| (text(it, "text"), text(it, "callback_data"))).collect()
+        buttons
+            .map(|it| (text(it, "text"), text(it, "callback_data")))
+            .collect()
     }
 }
 
@@ -102,10 +107,15 @@ pub struct TelegramState {
 
 impl double::ServiceState for TelegramState {
     fn rate_limit_answer(_: &str, seconds: f64) -> (u16, Vec<(&'static str, String)>, Value) {
-        let number = if seconds.fract() == 0.0 { json!(seconds as u64) } else { json!(seconds) };
+        let number = if seconds.fract() == 0.0 {
+            json!(seconds as u64)
+        } else {
+            json!(seconds)
+        };
         let words = header_text(seconds);
         let body = json!({
-            "ok": false, "error_code": 429, "description": format!("Too Many Requests: retry after {words}"),
+            "ok": false, "error_code": 429, "description": format!("Too Many Requests: retry \
+                after {words}"),
             "parameters": {"retry_after": number},
         });
         (429, vec![("retry-after", words)], body)
@@ -115,7 +125,9 @@ impl double::ServiceState for TelegramState {
 impl TelegramState {
     /// Returns the messages of a chat, by its name or id.
     pub fn messages(&self, chat: &str) -> &[TelegramMessage] {
-        self.chat(chat).map(|it| it.messages.as_slice()).unwrap_or_default()
+        self.chat(chat)
+            .map(|it| it.messages.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns one message.
@@ -125,7 +137,9 @@ impl TelegramState {
 
     /// Returns the visible actions of bots in a chat: bot, action, time.
     pub fn actions(&self, chat: &str) -> &[(String, String, Duration)] {
-        self.chat(chat).map(|it| it.actions.as_slice()).unwrap_or_default()
+        self.chat(chat)
+            .map(|it| it.actions.as_slice())
+            .unwrap_or_default()
     }
 
     /// Returns all button presses.
@@ -135,26 +149,39 @@ impl TelegramState {
 
     /// Returns the number of updates that a bot has not confirmed.
     pub fn unconfirmed(&self, bot: &str) -> usize {
-        self.bots.iter().find(|it| it.bot.username == bot).map_or(0, |it| it.updates.len())
+        self.bots
+            .iter()
+            .find(|it| it.bot.username == bot)
+            .map_or(0, |it| it.updates.len())
     }
 
     /// Returns how many polls a bot has started.
     pub fn poll_count(&self, bot: &str) -> u64 {
-        self.bots.iter().find(|it| it.bot.username == bot).map_or(0, |it| it.poll_number)
+        self.bots
+            .iter()
+            .find(|it| it.bot.username == bot)
+            .map_or(0, |it| it.poll_number)
     }
 
     pub(crate) fn chat(&self, name: &str) -> Option<&TelegramChat> {
-        self.chats.iter().find(|it| it.name == name || it.id.to_string() == name)
+        self.chats
+            .iter()
+            .find(|it| it.name == name || it.id.to_string() == name)
     }
 
     pub(crate) fn chat_index(&self, name: &str) -> usize {
-        let found = self.chats.iter().position(|it| it.name == name || it.id.to_string() == name);
+        let found = self
+            .chats
+            .iter()
+            .position(|it| it.name == name || it.id.to_string() == name);
         found.unwrap_or_else(|| panic!("no chat is called {name}"))
     }
 
     /// Returns the chat with this id that the bot is in.
     pub(crate) fn chat_of(&self, bot: &str, id: i64) -> Option<usize> {
-        self.chats.iter().position(|it| it.id == id && it.direct_bot.as_ref().is_none_or(|it| it == bot))
+        self.chats
+            .iter()
+            .position(|it| it.id == id && it.direct_bot.as_ref().is_none_or(|it| it == bot))
     }
 
     pub(crate) fn user_json(&self, name: &str) -> Value {
@@ -170,7 +197,12 @@ impl TelegramState {
         let kind = if place.is_group() {
             json!({"id": place.id, "type": "supergroup", "title": place.name})
         } else {
-            let person = self.people.iter().find(|it| it.0 == place.id).map(|it| it.1.clone()).unwrap_or_default();
+            let person = self
+                .people
+                .iter()
+                .find(|it| it.0 == place.id)
+                .map(|it| it.1.clone())
+                .unwrap_or_default();
             json!({"id": place.id, "type": "private", "first_name": person, "username": person})
         };
         let mut shown = json!({
@@ -187,7 +219,9 @@ impl TelegramState {
         if !message.keyboard.is_null() {
             shown["reply_markup"] = message.keyboard.clone();
         }
-        let answered = message.reply_to.and_then(|id| place.messages.iter().find(|it| it.id == id));
+        let answered = message
+            .reply_to
+            .and_then(|id| place.messages.iter().find(|it| it.id == id));
         if let Some(answered) = answered {
             let mut inner = answered.clone();
             inner.reply_to = None;
@@ -212,14 +246,27 @@ impl TelegramState {
     }
 
     /// Notifies the bots of a chat of a person's message.
-    pub(crate) fn queue_updates(&mut self, chat: usize, message: &TelegramMessage, kind: &str, shown: &Value) {
+    pub(crate) fn queue_updates(
+        &mut self,
+        chat: usize,
+        message: &TelegramMessage,
+        kind: &str,
+        shown: &Value,
+    ) {
         let place = &self.chats[chat];
-        let replied = message.reply_to.and_then(|id| place.messages.iter().find(|it| it.id == id));
+        let replied = message
+            .reply_to
+            .and_then(|id| place.messages.iter().find(|it| it.id == id));
         let replied = replied.map(|it| it.from.clone());
-        let (members, group, only) = (place.members.clone(), place.is_group(), place.direct_bot.clone());
+        let (members, group, only) = (
+            place.members.clone(),
+            place.is_group(),
+            place.direct_bot.clone(),
+        );
         for bot in &mut self.bots {
             let name = &bot.bot.username;
-            let named = message.plain_text.contains(&format!("@{name}")) || message.plain_text.starts_with('/');
+            let named = message.plain_text.contains(&format!("@{name}"))
+                || message.plain_text.starts_with('/');
             let sees = !group || !bot.is_private || named || replied.as_ref() == Some(name);
             if members.contains(name) && only.as_ref().is_none_or(|it| it == name) && sees {
                 bot.add_update(kind, shown.clone());
@@ -227,7 +274,12 @@ impl TelegramState {
         }
     }
 
-    pub(crate) fn new_message(&self, ledger: &mut CallRecords, from: &str, text: &str) -> TelegramMessage {
+    pub(crate) fn new_message(
+        &self,
+        ledger: &mut CallRecords,
+        from: &str,
+        text: &str,
+    ) -> TelegramMessage {
         let now = ledger.elapsed();
         TelegramMessage {
             id: i64::try_from(ledger.next()).unwrap_or(i64::MAX),
@@ -249,7 +301,9 @@ impl TelegramBotState {
     pub(crate) fn add_update(&mut self, kind: &str, what: Value) {
         // By default a bot receives all kinds except a few.
         let asked = self.allowed_updates.as_ref().filter(|it| !it.is_empty());
-        let wanted = asked.map_or(kind != "message_reaction", |it| it.iter().any(|it| it == kind));
+        let wanted = asked.map_or(kind != "message_reaction", |it| {
+            it.iter().any(|it| it == kind)
+        });
         if wanted {
             self.next_update += 1;
             let mut update = json!({"update_id": self.next_update});
@@ -264,14 +318,19 @@ fn message_entities(text: &str) -> Vec<Value> {
     let mut found = vec![];
     let mut offset = 0;
     for word in text.split_inclusive([' ', '\n']) {
-        let name: String = word.chars().take_while(|it| it.is_alphanumeric() || "_@/".contains(*it)).collect();
+        let name: String = word
+            .chars()
+            .take_while(|it| it.is_alphanumeric() || "_@/".contains(*it))
+            .collect();
         let kind = match name.chars().next() {
             Some('@') => "mention",
             Some('/') => "bot_command",
             _ => "",
         };
         if !kind.is_empty() && name.len() > 1 {
-            found.push(json!({"type": kind, "offset": offset, "length": name.encode_utf16().count()}));
+            found.push(
+                json!({"type": kind, "offset": offset, "length": name.encode_utf16().count()}),
+            );
         }
         offset += word.encode_utf16().count();
     }
