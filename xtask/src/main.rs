@@ -17,17 +17,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod args; // the command line
 mod bench; // the measurements
-mod bench_engine;
+mod bench_engine; // an engine without git and agents, and stores that count
 mod browser; // an attacker's pages in a real browser
+mod cast; // the moving picture of the README
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
 mod report; // reports on the terminal and in files
 mod rng; // reproducible random numbers
 mod schemathesis; // the OpenAPI document against the server
-// the web page, built and used in a real browser // an engine without git and agents, and stores
-// that count
-mod web;
+mod web; // the web page, built and used in a real browser
 
 use std::process::ExitCode;
 
@@ -60,6 +59,7 @@ cargo xtask bench all
 cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
+cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
 cargo xtask prose               [--samples 30 --seed 1]
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
@@ -133,6 +133,7 @@ fn run() -> anyhow::Result<bool> {
         ["eval", "multi-lead"] => eval::run(&args),
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
+        ["cast"] => cast::run(&args),
         ["prose"] => prose::run(&args),
         ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),
