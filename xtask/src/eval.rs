@@ -1,5 +1,8 @@
-//! `cargo xtask eval multi-lead`: sets a project up, sends it two missions at once, and verifies what became of them, with
-//! a score. Then each check is shown a run that is broken in its own way: one that does not see it is no check.
+//! `cargo xtask eval multi-lead`: starts two missions in a project at once, and scores the result
+//! with a list of checks.
+//!
+//! Afterwards each check runs on evidence with a planted fault. A check that does not find its
+//! fault is worthless.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,12 +11,13 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::args::Args;
-use crate::bench::agents::place::Place;
-use crate::bench::start::binary;
+use crate::bench::agents::fixture::BenchFixture;
+use crate::bench::start::program_path;
 use crate::report::{Report, median};
 
-/// A lead: at its first turn it plans three tasks, the last after the others; when all have landed, it reports.
-const LEAD: &str = r#"cat > /dev/null
+/// The lead's script: in its first turn it plans three tasks, the last one after the others; when
+/// all have landed, it reports.
+const LEAD_SCRIPT: &str = r#"cat > /dev/null
 case "$("$REGATTA_BIN" mission show "$REGATTA_MISSION" --json)" in
 *'"subject":"Part '*) "$REGATTA_BIN" mission finish "All parts of $REGATTA_MISSION have landed" ;;
 *)
@@ -25,226 +29,414 @@ esac
 exit 0
 "#;
 
-/// A worker: it makes the file that its prompt names.
-const WORKER: &str = r#"file=$(sed -n 's/^- \(M[0-9]*\/[abc]\)$/\1/p' | head -n 1)
+/// The worker's script: it creates the file that its prompt names.
+const WORKER_SCRIPT: &str = r#"file=$(sed -n 's/^- \(M[0-9]*\/[abc]\)$/\1/p' | head -n 1)
 mkdir -p "${file%/*}" && echo "$REGATTA_AGENT" > "$file"
 "#;
 
-const MISSIONS: usize = 2;
-const PARTS: usize = 3;
+const MISSION_COUNT: usize = 2;
+const TASKS_PER_MISSION: usize = 3;
 
-/// What a run left behind, as far as it is judged.
+/// The evidence that a run leaves behind for the checks.
 #[derive(Clone, Debug, Default)]
-struct Evidence {
-    /// `mission show` of each.
+struct RunEvidence {
+    /// The output of `mission show` for each mission.
     missions: Vec<Value>,
-    /// Every message of the project's channel.
+    /// All messages of the project's channel.
     messages: Vec<Value>,
-    /// The whole log.
+    /// All events.
     events: Vec<Value>,
-    /// Subjects of the trunk's commits since the start, oldest first.
+    /// The subjects of the trunk's commits since the start, oldest first.
     subjects: Vec<String>,
     /// Commits of the trunk with more than one parent.
     merges: usize,
-    /// Tips of the trunk on which its check fails.
-    red: usize,
-    /// What is in the trunk: the files' names, and who made them.
+    /// The number of trunk commits on which the check fails.
+    failing_tips: usize,
+    /// The files on the trunk, with the agents that created them.
     files: Vec<(String, String)>,
-    /// Programs of it that still ran when everything had ended.
-    left: usize,
+    /// The number of programs that still ran after the end.
+    leftover_programs: usize,
 }
 
-/// What is judged: its name, its points, and what is wrong if anything is.
-type Check = (&'static str, u32, fn(&Evidence) -> Option<String>);
-/// A way in which a run can be broken, for the check of the same name.
-type Fault = (&'static str, fn(&mut Evidence));
+/// A check: its name, its points, and a function that returns the error, if there is one.
+type EvalCheck = (&'static str, u32, fn(&RunEvidence) -> Option<String>);
+/// A planted fault for the check of the same name.
+type PlantedFault = (&'static str, fn(&mut RunEvidence));
 
-const CHECKS: [Check; 9] = [
-    ("each mission has a lead of its own", 10, own_leads),
-    ("both missions end as done, with a report", 15, both_done),
-    ("workers are named under their own lead", 10, own_workers),
-    ("every change is on the trunk once", 15, every_change_once),
-    ("merges are serial: no divergent commit, no two moves at once", 15, serial),
-    ("every tip of the trunk is green", 10, green),
-    ("no task is worked on twice, or by another lead's workers", 10, no_task_twice),
-    ("landings are announced, and leads are told of each other", 10, told),
-    ("nothing is left running, claimed or registered", 5, nothing_left),
+const CHECKS: [EvalCheck; 9] = [
+    ("each mission has a lead of its own", 10, check_own_leads),
+    (
+        "both missions end as done, with a report",
+        15,
+        check_both_done,
+    ),
+    (
+        "workers are named under their own lead",
+        10,
+        check_own_workers,
+    ),
+    (
+        "every change is on the trunk once",
+        15,
+        check_every_change_once,
+    ),
+    (
+        "merges are serial: no divergent commit, no two moves at once",
+        15,
+        check_serial_landing,
+    ),
+    ("every tip of the trunk is green", 10, check_green_trunk),
+    (
+        "no task is worked on twice, or by another lead's workers",
+        10,
+        check_no_task_twice,
+    ),
+    (
+        "landings are announced, and leads are notified of each other",
+        10,
+        check_messages,
+    ),
+    (
+        "nothing is left running, claimed or registered",
+        5,
+        check_nothing_left,
+    ),
 ];
 
-const FAULTS: [Fault; 9] = [
-    ("each mission has a lead of its own", |it| {
-        it.missions[1]["lead"]["name"] = it.missions[0]["lead"]["name"].clone()
+const PLANTED_FAULTS: [PlantedFault; 9] = [
+    ("each mission has a lead of its own", |run_evidence| {
+        run_evidence.missions[1]["lead"]["name"] = run_evidence.missions[0]["lead"]["name"].clone()
     }),
-    ("both missions end as done, with a report", |it| it.missions[0]["result"]["how"] = json!("cancelled")),
-    ("workers are named under their own lead", |it| it.files[0].1 = it.files[PARTS].1.clone()),
-    ("every change is on the trunk once", |it| it.subjects.push(it.subjects[0].clone())),
-    ("merges are serial: no divergent commit, no two moves at once", |it| it.merges = 1),
-    ("every tip of the trunk is green", |it| it.red = 1),
-    ("no task is worked on twice, or by another lead's workers", |it| {
-        let again = it.events.iter().find(|it| it["kind"] == "attempt.started").cloned();
-        it.events.insert(0, again.unwrap_or_default());
+    ("both missions end as done, with a report", |run_evidence| {
+        run_evidence.missions[0]["result"]["how"] = json!("cancelled")
     }),
-    ("landings are announced, and leads are told of each other", |it| {
-        it.messages.retain(|it| !labelled(it, "coord:merge"))
+    ("workers are named under their own lead", |run_evidence| {
+        run_evidence.files[0].1 = run_evidence.files[TASKS_PER_MISSION].1.clone()
     }),
-    ("nothing is left running, claimed or registered", |it| it.left = 1),
+    ("every change is on the trunk once", |run_evidence| {
+        run_evidence.subjects.push(run_evidence.subjects[0].clone())
+    }),
+    (
+        "merges are serial: no divergent commit, no two moves at once",
+        |run_evidence| run_evidence.merges = 1,
+    ),
+    ("every tip of the trunk is green", |run_evidence| {
+        run_evidence.failing_tips = 1
+    }),
+    (
+        "no task is worked on twice, or by another lead's workers",
+        |run_evidence| {
+            let again = run_evidence
+                .events
+                .iter()
+                .find(|event| event["kind"] == "attempt.started")
+                .cloned();
+            run_evidence.events.insert(0, again.unwrap_or_default());
+        },
+    ),
+    (
+        "landings are announced, and leads are notified of each other",
+        |run_evidence| {
+            run_evidence
+                .messages
+                .retain(|message| !has_label(message, "coord:merge"))
+        },
+    ),
+    (
+        "nothing is left running, claimed or registered",
+        |run_evidence| run_evidence.leftover_programs = 1,
+    ),
 ];
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let mut report = Report::new("eval-multi-lead", args);
-    let several = once(args, 3)?;
+    let several = run_once(args, 3)?;
     let mut score = 0;
     for (name, points, check) in CHECKS {
         let wrong = check(&several);
         score += if wrong.is_none() { points } else { 0 };
-        report.demand(
+        report.require(
             wrong.is_none(),
-            format!("{points:>3} {name}{}", wrong.map_or(String::new(), |it| format!(": {it}"))),
+            format!(
+                "{points:>3} {name}{}",
+                wrong.map_or(String::new(), |wrong| format!(": {wrong}"))
+            ),
         );
     }
-    report.say(format!("  score: {score} of {}", CHECKS.iter().map(|it| it.1).sum::<u32>()));
-    report.value("score", score);
-    let waits = hand_overs(&several);
+    report.add_line(format!(
+        "  score: {score} of {}",
+        CHECKS.iter().map(|row| row.1).sum::<u32>()
+    ));
+    report.set_value("score", score);
+    let waits = handover_times(&several);
     let longest = waits.iter().copied().fold(0.0, f64::max);
-    report.say(format!(
-        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at the median, {longest:.0} ms at most",
+    report.add_line(format!(
+        "  {} landings were ready while another moved the trunk: they landed {:.0} ms after it at \
+        the median, {longest:.0} ms at most",
         waits.len(),
         median(waits.clone()),
     ));
-    report.target(longest <= 1_000.0, "the next in line lands within 1 s of the trunk being free");
+    report.check_target(
+        longest <= 1_000.0,
+        "the next in line lands within 1 s of the trunk being free",
+    );
 
-    // The same missions one after the other come to the same.
-    let one = once(args, 1)?;
-    let same = outcome(&one) == outcome(&several);
-    report.demand(same, format!("with one lead the outcome is the same: {:?}", outcome(&one)));
-    report.demand(at_once(&one) == 1, format!("with room for one, {} lead at a time", at_once(&one)));
-    report.demand(at_once(&several) > 1, format!("with room for three, {} at a time", at_once(&several)));
+    // The same missions one after the other must have the same outcome.
+    let one = run_once(args, 1)?;
+    let same = comparable_outcome(&one) == comparable_outcome(&several);
+    report.require(
+        same,
+        format!(
+            "with one lead the outcome is the same: {:?}",
+            comparable_outcome(&one)
+        ),
+    );
+    report.require(
+        max_simultaneous_leads(&one) == 1,
+        format!(
+            "with room for one, {} lead at a time",
+            max_simultaneous_leads(&one)
+        ),
+    );
+    report.require(
+        max_simultaneous_leads(&several) > 1,
+        format!(
+            "with room for three, {} at a time",
+            max_simultaneous_leads(&several)
+        ),
+    );
 
-    for (name, fault) in FAULTS {
+    for (name, fault) in PLANTED_FAULTS {
         let mut broken = several.clone();
         fault(&mut broken);
-        let seen = CHECKS.iter().find(|it| it.0 == name).and_then(|it| it.2(&broken));
-        report.demand(seen.is_some(), format!("broken on purpose, it is seen: {name}"));
+        let seen = CHECKS
+            .iter()
+            .find(|row| row.0 == name)
+            .and_then(|row| row.2(&broken));
+        report.require(
+            seen.is_some(),
+            format!("the planted fault is found: {name}"),
+        );
     }
-    report.end()
+    report.finish()
 }
 
-/// Sets a project up, sends it the missions, waits for their end, and takes everything down that tells of it.
-fn once(args: &Args, max_leads: u32) -> anyhow::Result<Evidence> {
-    let program = binary(args)?;
-    let place = Place::new(args, &program)?;
-    let daemon = place.up()?;
+/// Sets up a project, starts the missions, waits for their end and collects the evidence.
+fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
+    let program = program_path(args)?;
+    let place = BenchFixture::new(args, &program)?;
+    let daemon = place.start_daemon()?;
     let shop = place.root.join("shop");
-    std::fs::write(shop.join("test.sh"), "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n")?;
-    let leads = format!("[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = 2\n");
-    let text =
-        format!("[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh ./test.sh\"]\n{leads}");
+    std::fs::write(
+        shop.join("test.sh"),
+        "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n",
+    )?;
+    let leads = format!(
+        "[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = \
+        2\n"
+    );
+    let text = format!(
+        "[project]\nname = \"shop\"\ntrunk = \"main\"\n[validation]\ncommands = [\"sh \
+        ./test.sh\"]\n{leads}"
+    );
     std::fs::write(shop.join("regatta.toml"), text)?;
     place.git(&["add", "-A"])?;
-    place.git(&["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Set up"])?;
-    place.ask(&["init"])?;
-    for (name, script) in [("boss", LEAD), ("hand", WORKER)] {
+    place.git(&[
+        "-c",
+        "user.name=Ann",
+        "-c",
+        "user.email=ann@example.invalid",
+        "commit",
+        "-q",
+        "-m",
+        "Set up",
+    ])?;
+    place.run_command(&["init"])?;
+    for (name, script) in [("boss", LEAD_SCRIPT), ("hand", WORKER_SCRIPT)] {
         let file = place.root.join(format!("{name}.sh"));
         std::fs::write(&file, script)?;
-        let (command, variable) = (format!("sh {}", file.display()), format!("REGATTA_BIN={}", program.display()));
-        let words = ["agent", "add", name, "--runtime", "command", "--command", &command, "--env", &variable];
-        place.ask(&[&words[..], &["--confine", "off"]].concat())?;
+        let (command, variable) = (
+            format!("sh {}", file.display()),
+            format!("REGATTA_BIN={}", program.display()),
+        );
+        let words = [
+            "agent",
+            "add",
+            name,
+            "--runtime",
+            "command",
+            "--command",
+            &command,
+            "--env",
+            &variable,
+        ];
+        place.run_command(&[&words[..], &["--confine", "off"]].concat())?;
     }
     let start = place.git(&["rev-parse", "main"])?;
-    for nth in 1..=MISSIONS {
-        place.ask(&["msg", "send", "shop", &format!("!mission Make the parts of mission {nth}")])?;
+    for nth in 1..=MISSION_COUNT {
+        place.run_command(&[
+            "msg",
+            "send",
+            "shop",
+            &format!("!mission Make the parts of mission {nth}"),
+        ])?;
     }
     let began = Instant::now();
-    while place.ask(&["mission", "list"])?.as_array().is_none_or(|it| !it.is_empty()) {
+    while place
+        .run_command(&["mission", "list"])?
+        .as_array()
+        .is_none_or(|place| !place.is_empty())
+    {
         ensure!(
             began.elapsed() < Duration::from_secs(180),
-            "the missions do not end: {}",
-            place.ask(&["mission", "list"])?
+            "the missions did not end: {}",
+            place.run_command(&["mission", "list"])?
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    let evidence = collect(&place, start.trim())?;
-    place.down(daemon)?;
+    let evidence = collect_evidence(&place, start.trim())?;
+    place.stop_daemon(daemon)?;
     Ok(evidence)
 }
 
-fn collect(place: &Place, start: &str) -> anyhow::Result<Evidence> {
-    let mut it = Evidence::default();
-    for nth in 1..=MISSIONS {
-        it.missions.push(place.ask(&["mission", "show", &format!("M{nth}")])?);
+fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvidence> {
+    let mut run_evidence = RunEvidence::default();
+    for nth in 1..=MISSION_COUNT {
+        run_evidence
+            .missions
+            .push(place.run_command(&["mission", "show", &format!("M{nth}")])?);
     }
     let list = |value: Value| value.as_array().cloned().context("a list");
-    it.messages = list(place.ask(&["msg", "history", "shop", "--limit", "1000"])?)?;
-    it.events = place.events()?;
+    run_evidence.messages =
+        list(place.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
+    run_evidence.events = place.events()?;
     let range = format!("{start}..main");
-    it.subjects = place.git(&["log", "--reverse", "--format=%s", &range])?.lines().map(str::to_owned).collect();
-    it.merges = place.git(&["rev-list", "--merges", &range])?.lines().count();
+    run_evidence.subjects = place
+        .git(&["log", "--reverse", "--format=%s", &range])?
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    run_evidence.merges = place
+        .git(&["rev-list", "--merges", &range])?
+        .lines()
+        .count();
     for commit in place.git(&["rev-list", "--reverse", &range])?.lines() {
         place.git(&["checkout", "-q", "--detach", commit])?;
-        it.red += usize::from(!place.command("sh").arg("./test.sh").output()?.status.success());
+        run_evidence.failing_tips += usize::from(
+            !place
+                .command("sh")
+                .arg("./test.sh")
+                .output()?
+                .status
+                .success(),
+        );
     }
     place.git(&["checkout", "-q", "main"])?;
-    for file in place.git(&["ls-tree", "-r", "--name-only", "main"])?.lines().filter(|it| it.starts_with('M')) {
-        it.files.push((file.to_owned(), place.git(&["show", &format!("main:{file}")])?.trim().to_owned()));
+    for file in place
+        .git(&["ls-tree", "-r", "--name-only", "main"])?
+        .lines()
+        .filter(|place| place.starts_with('M'))
+    {
+        run_evidence.files.push((
+            file.to_owned(),
+            place
+                .git(&["show", &format!("main:{file}")])?
+                .trim()
+                .to_owned(),
+        ));
     }
-    let agents = list(place.ask(&["agent", "list"])?)?;
-    let named = agents.iter().filter(|it| it["name"].as_str().is_some_and(|it| it.contains('/'))).count();
-    let held = place.ask(&["claim", "list"])?["held"].as_array().map_or(0, Vec::len);
-    it.left = named + held;
-    Ok(it)
+    let agents = list(place.run_command(&["agent", "list"])?)?;
+    let named = agents
+        .iter()
+        .filter(|agent| agent["name"].as_str().is_some_and(|s| s.contains('/')))
+        .count();
+    let held = place.run_command(&["claim", "list"])?["held"]
+        .as_array()
+        .map_or(0, Vec::len);
+    run_evidence.leftover_programs = named + held;
+    Ok(run_evidence)
 }
 
-fn labelled(message: &Value, label: &str) -> bool {
-    message["labels"].as_array().is_some_and(|it| it.iter().any(|it| it == label))
+fn has_label(message: &Value, label: &str) -> bool {
+    message["labels"]
+        .as_array()
+        .is_some_and(|message| message.iter().any(|value| value == label))
 }
 
-fn lead(mission: &Value) -> &str {
+fn lead_of(mission: &Value) -> &str {
     mission["lead"]["name"].as_str().unwrap_or_default()
 }
 
-fn own_leads(it: &Evidence) -> Option<String> {
-    let names: BTreeSet<&str> = it.missions.iter().map(lead).filter(|it| it.starts_with("shop-dev/lead-")).collect();
-    let acked = it
+fn check_own_leads(run_evidence: &RunEvidence) -> Option<String> {
+    let names: BTreeSet<&str> = run_evidence
+        .missions
+        .iter()
+        .map(lead_of)
+        .filter(|mission| mission.starts_with("shop-dev/lead-"))
+        .collect();
+    let acked = run_evidence
         .messages
         .iter()
-        .filter(|it| labelled(it, "spawn-ack") && it["text"].to_string().contains(" leads M"))
+        .filter(|message| {
+            has_label(message, "spawn-ack") && message["text"].to_string().contains(" leads M")
+        })
         .count();
-    (names.len() != MISSIONS || acked != MISSIONS).then(|| format!("{names:?}, {acked} announced"))
+    (names.len() != MISSION_COUNT || acked != MISSION_COUNT)
+        .then(|| format!("{names:?}, {acked} announced"))
 }
 
-fn both_done(it: &Evidence) -> Option<String> {
-    let done = |it: &&Value| {
-        it["result"]["how"] == "done" && it["result"]["report"].as_str().is_some_and(|it| it.contains("have landed"))
+fn check_both_done(run_evidence: &RunEvidence) -> Option<String> {
+    let done = |value: &&Value| {
+        value["result"]["how"] == "done"
+            && value["result"]["report"]
+                .as_str()
+                .is_some_and(|s| s.contains("have landed"))
     };
-    let many = it.missions.iter().filter(done).count();
-    (many != MISSIONS).then(|| format!("{many} are"))
+    let many = run_evidence.missions.iter().filter(done).count();
+    (many != MISSION_COUNT).then(|| format!("{many} are"))
 }
 
-fn own_workers(it: &Evidence) -> Option<String> {
-    let of = |nth: usize| format!("{}/worker-", it.missions.get(nth).map(lead).unwrap_or_default());
-    let wrong = it.files.iter().find(|(file, by)| {
-        let nth = file[1..].split('/').next().and_then(|it| it.parse::<usize>().ok()).unwrap_or(1);
+fn check_own_workers(run_evidence: &RunEvidence) -> Option<String> {
+    let of = |nth: usize| {
+        format!(
+            "{}/worker-",
+            run_evidence
+                .missions
+                .get(nth)
+                .map(lead_of)
+                .unwrap_or_default()
+        )
+    };
+    let wrong = run_evidence.files.iter().find(|(file, by)| {
+        let nth = file[1..]
+            .split('/')
+            .next()
+            .and_then(|file| file.parse::<usize>().ok())
+            .unwrap_or(1);
         !by.starts_with(&of(nth - 1))
     });
     wrong.map(|(file, by)| format!("{file} was made by {by}"))
 }
 
-fn every_change_once(it: &Evidence) -> Option<String> {
-    let different: BTreeSet<&String> = it.subjects.iter().collect();
-    let expected = MISSIONS * PARTS;
-    (it.subjects.len() != expected || different.len() != expected || it.files.len() != expected).then(|| {
-        format!(
-            "{} commits, {} different, {} files, for {expected} tasks",
-            it.subjects.len(),
-            different.len(),
-            it.files.len()
-        )
-    })
+fn check_every_change_once(run_evidence: &RunEvidence) -> Option<String> {
+    let different: BTreeSet<&String> = run_evidence.subjects.iter().collect();
+    let expected = MISSION_COUNT * TASKS_PER_MISSION;
+    (run_evidence.subjects.len() != expected
+        || different.len() != expected
+        || run_evidence.files.len() != expected)
+        .then(|| {
+            format!(
+                "{} commits, {} different, {} files, for {expected} tasks",
+                run_evidence.subjects.len(),
+                different.len(),
+                run_evidence.files.len()
+            )
+        })
 }
 
-fn serial(it: &Evidence) -> Option<String> {
+fn check_serial_landing(run_evidence: &RunEvidence) -> Option<String> {
     let (mut moving, mut most) = (0_i32, 0);
-    for event in &it.events {
+    for event in &run_evidence.events {
         match event["kind"].as_str() {
             Some("landing.moving") => moving += 1,
             Some("landing.landed") => moving = (moving - 1).max(0),
@@ -252,57 +444,91 @@ fn serial(it: &Evidence) -> Option<String> {
         }
         most = most.max(moving);
     }
-    (it.merges > 0 || most > 1).then(|| format!("{} merge commits, {most} moves at once", it.merges))
+    (run_evidence.merges > 0 || most > 1).then(|| {
+        format!(
+            "{} merge commits, {most} moves at once",
+            run_evidence.merges
+        )
+    })
 }
 
-fn green(it: &Evidence) -> Option<String> {
-    (it.red > 0).then(|| format!("{} are red", it.red))
+fn check_green_trunk(run_evidence: &RunEvidence) -> Option<String> {
+    (run_evidence.failing_tips > 0).then(|| format!("{} are red", run_evidence.failing_tips))
 }
 
-fn no_task_twice(it: &Evidence) -> Option<String> {
+fn check_no_task_twice(run_evidence: &RunEvidence) -> Option<String> {
     let mut live: Vec<(Value, Value)> = Vec::new();
-    for event in &it.events {
+    for event in &run_evidence.events {
         let attempt = &event["data"]["attempt"];
         match event["kind"].as_str() {
             Some("attempt.started") => {
-                if live.iter().any(|it| it.0 == attempt["task"]) {
+                if live.iter().any(|live| live.0 == attempt["task"]) {
                     return Some(format!("{} had two attempts at once", attempt["task"]));
                 }
                 live.push((attempt["task"].clone(), attempt["id"].clone()));
-                let of = it.missions.iter().find(|it| it["id"] == attempt["mission"]);
+                let of = run_evidence
+                    .missions
+                    .iter()
+                    .find(|mission| mission["id"] == attempt["mission"]);
                 let by = attempt["agent"].as_str().unwrap_or_default();
-                if of.is_some_and(|it| !by.starts_with(lead(it))) {
+                if of.is_some_and(|of| !by.starts_with(lead_of(of))) {
                     return Some(format!("{} was worked on by {by}", attempt["task"]));
                 }
             }
-            Some("attempt.ended") => live.retain(|it| it.1 != *attempt),
+            Some("attempt.ended") => live.retain(|live| live.1 != *attempt),
             _ => {}
         }
     }
     None
 }
 
-fn told(it: &Evidence) -> Option<String> {
-    let merged = it.messages.iter().filter(|it| labelled(it, "coord:merge")).count();
-    (merged != MISSIONS * PARTS).then(|| format!("{merged} of {} landings were announced", MISSIONS * PARTS))
+fn check_messages(run_evidence: &RunEvidence) -> Option<String> {
+    let merged = run_evidence
+        .messages
+        .iter()
+        .filter(|message| has_label(message, "coord:merge"))
+        .count();
+    (merged != MISSION_COUNT * TASKS_PER_MISSION).then(|| {
+        format!(
+            "{merged} of {} landings were announced",
+            MISSION_COUNT * TASKS_PER_MISSION
+        )
+    })
 }
 
-fn nothing_left(it: &Evidence) -> Option<String> {
-    (it.left > 0).then(|| format!("{} agents and claims are left", it.left))
+fn check_nothing_left(run_evidence: &RunEvidence) -> Option<String> {
+    (run_evidence.leftover_programs > 0).then(|| {
+        format!(
+            "{} agents and claims are left",
+            run_evidence.leftover_programs
+        )
+    })
 }
 
-/// What must be the same however many lead at once: what is on the trunk, and how the missions ended.
-fn outcome(it: &Evidence) -> (Vec<&str>, Vec<&str>) {
-    let mut files: Vec<&str> = it.files.iter().map(|it| it.0.as_str()).collect();
+/// Returns the results that must not depend on the number of leads: files on the trunk and the ends
+/// of the missions.
+fn comparable_outcome(run_evidence: &RunEvidence) -> (Vec<&str>, Vec<&str>) {
+    let mut files: Vec<&str> = run_evidence
+        .files
+        .iter()
+        .map(|file| file.0.as_str())
+        .collect();
     files.sort_unstable();
-    (files, it.missions.iter().filter_map(|it| it["result"]["how"].as_str()).collect())
+    (
+        files,
+        run_evidence
+            .missions
+            .iter()
+            .filter_map(|mission| mission["result"]["how"].as_str())
+            .collect(),
+    )
 }
 
-/// How many led at the same time, at most.
-fn at_once(it: &Evidence) -> usize {
+/// Returns the largest number of concurrent leads.
+fn max_simultaneous_leads(run_evidence: &RunEvidence) -> usize {
     let mut leading: BTreeSet<String> = BTreeSet::new();
     let mut most = 0;
-    for event in &it.events {
+    for event in &run_evidence.events {
         match event["kind"].as_str() {
             Some("mission.led") if event["data"]["lead"]["name"].is_string() => {
                 leading.insert(event["data"]["mission"].to_string());
@@ -317,25 +543,34 @@ fn at_once(it: &Evidence) -> usize {
     most
 }
 
-/// For each landing that was ready while another moved the trunk: how long after that one it landed.
-fn hand_overs(it: &Evidence) -> Vec<f64> {
-    // `2026-01-31T12:34:56.789Z`: the milliseconds of the day.
+/// Returns, for each landing that was ready while another one moved the trunk, the time between the
+/// two landings.
+fn handover_times(run_evidence: &RunEvidence) -> Vec<f64> {
+    // Milliseconds of the day, from `2026-01-31T12:34:56.789Z`.
     let time = |event: &Value| {
-        let text = event["time"].as_str()?.split_once('T')?.1.trim_end_matches('Z').to_owned();
-        let mut parts = text.splitn(3, ':').map(|it| it.parse::<f64>().unwrap_or(0.0));
+        let text = event["time"]
+            .as_str()?
+            .split_once('T')?
+            .1
+            .trim_end_matches('Z')
+            .to_owned();
+        let mut parts = text
+            .splitn(3, ':')
+            .map(|text| text.parse::<f64>().unwrap_or(0.0));
         let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
         Some(((hours * 60.0 + minutes) * 60.0 + seconds) * 1e3)
     };
     let mut ready: BTreeSet<String> = BTreeSet::new();
     let (mut last, mut found): (Option<f64>, Vec<f64>) = (None, Vec::new());
-    for event in &it.events {
+    for event in &run_evidence.events {
         let landing = event["data"]["landing"].to_string();
         match event["kind"].as_str() {
             Some("landing.validated") if last.is_some() => {
                 ready.insert(landing);
             }
             Some("landing.landed") => {
-                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing)) {
+                if let (Some(before), Some(now), true) = (last, time(event), ready.remove(&landing))
+                {
                     found.push(now - before);
                 }
                 last = time(event);

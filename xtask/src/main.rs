@@ -1,27 +1,33 @@
-//! Tidy, bench, generate, release: what developers run and users do not.
+//! Tools for developers: measurements, evaluations and generated documents.
 //!
-//! `cargo xtask bench WORD` measures; each report is printed and kept in `target/bench/WORD.txt`.
-//! `cargo xtask real-agents` installs real coding agents and runs them; its table is `docs/real-agents.md`. Tidy is a
-//! plain test (`tests/tidy.rs`), so that `cargo test` runs it.
+//! `cargo xtask bench WORD` runs a measurement; each report is printed and stored in
+//! `target/bench/WORD.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
+//! its tables are in `docs/real-programs.md`. The checks of style are a normal test
+//! (`tests/tidy.rs`), so that `cargo test` runs them.
 
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the developer who runs it")]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this program talks to the developer who runs it"
+)]
 
-/// The same allocator as the program's: what is measured is what is shipped.
+// The allocator of the shipped program, so that the measurements apply to it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-mod args; // what may be typed
+mod args; // the command line
 mod bench; // the measurements
-mod browser; // strangers' pages in a real browser
-mod dice; // numbers that look random and are the same every time
+mod bench_engine; // an engine without git and agents, and stores that count
+mod browser; // an attacker's pages in a real browser
+mod cast; // the moving picture of the README
 mod dist; // the files of a release
-mod eval; // runs that are judged and scored
+mod eval; // runs that are scored
 mod prose; // the language of the source, measured
-mod real_agents; // real programs against the scripted model server
-mod report; // what is printed, and kept in a file
-mod schemathesis; // the document against the server
+mod real_agents; // real agents' programs against the scripted model server
+mod report; // reports on the terminal and in files
+mod rng; // reproducible random numbers
+mod schemathesis; // the OpenAPI document against the server
 mod web; // the web page, built and used in a real browser
-mod world; // an engine without git and agents, and stores that count
 
 use std::process::ExitCode;
 
@@ -54,6 +60,7 @@ cargo xtask bench all
 cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
+cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
 cargo xtask prose               [--samples 30 --seed 1]
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask dist                [--help] (the files of a release)
@@ -61,12 +68,16 @@ cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
 
 fn main() -> ExitCode {
-    // The sandbox bench confines this program itself: it starts it again as the stage, and as one of the probes.
-    let typed: Vec<String> = std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+    // The sandbox measurement starts this program again, as the stage of the sandbox and as a
+    // probe.
+    let typed: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
     match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["confine", ..] => return regatta_agents::confine::main(std::env::args_os().skip(2)),
+        ["confine", ..] => return regatta_agents::sandbox::main(std::env::args_os().skip(2)),
+        ["confine-try", kind, what] => return bench::sandbox::run_probe(kind, what),
         ["dist", ..] => return dist::main(std::env::args().skip(2)),
-        ["confine-try", kind, what] => return bench::sandbox::try_one(kind, what),
         _ => {}
     }
     match run() {
@@ -79,7 +90,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns whether all that was demanded holds.
+/// Runs a command. Returns whether all its demands hold.
 fn run() -> anyhow::Result<bool> {
     let args = Args::parse(std::env::args().skip(1))?;
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
@@ -87,25 +98,26 @@ fn run() -> anyhow::Result<bool> {
         ["bench", "claims"] => bench::claims::run(&args),
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),
-        ["bench", "runners"] => bench::doors::runners::run(&args),
-        ["bench", "polls"] => bench::doors::polls::run(&args),
-        ["bench", "bus"] => bench::doors::bus::run(&args),
-        ["bench", "wake"] => bench::doors::wake::run(&args),
-        ["bench", "readers"] => bench::doors::readers::run(&args),
+        ["bench", "runners"] => bench::http::runners::run(&args),
+        ["bench", "polls"] => bench::http::polls::run(&args),
+        ["bench", "bus"] => bench::http::bus::run(&args),
+        ["bench", "wake"] => bench::http::wake_latency::run(&args),
+        ["bench", "readers"] => bench::http::readers::run(&args),
         ["bench", "landing"] => bench::landing::run(&args),
         ["bench", "workspace"] => bench::workspace::run(&args),
         ["bench", "next-start"] => bench::agents::next_start::run(&args),
-        ["bench", "thousand"] => bench::agents::thousand::run(&args),
+        ["bench", "thousand"] => bench::agents::leak_check::run(&args),
         ["bench", "schedule"] => bench::schedule::run(&args),
         ["bench", "queue"] => bench::agents::queue::run(&args),
-        ["bench", "radar"] => bench::radar::run(&args),
+        ["bench", "radar"] => bench::collision_scan::run(&args),
         ["bench", "start"] => bench::start::run(&args),
         ["bench", "sandbox"] => bench::sandbox::run(&args),
-        ["bench", "stops"] => bench::agents::stops::run(&args),
-        ["bench", "chatty"] => bench::agents::chatty::run(&args),
+        ["bench", "stops"] => bench::agents::stop_times::run(&args),
+        ["bench", "chatty"] => bench::agents::output_flood::run(&args),
         ["bench", "reattach"] => bench::agents::reattach::run(&args),
-        ["bench", "attendant"] => bench::agents::reattach::attend(&args), // started by the one above
-        ["bench", "team"] => bench::agents::team::run(&args),
+        // started by `bench reattach`
+        ["bench", "attendant"] => bench::agents::reattach::run_attendant(&args),
+        ["bench", "team"] => bench::agents::team_start::run(&args),
         ["bench", "overhead"] => bench::agents::overhead::run(&args),
         ["bench", "all"] => {
             let all = [
@@ -124,6 +136,7 @@ fn run() -> anyhow::Result<bool> {
         ["eval", "multi-lead"] => eval::run(&args),
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
+        ["cast"] => cast::run(&args),
         ["prose"] => prose::run(&args),
         ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),

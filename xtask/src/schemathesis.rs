@@ -1,8 +1,10 @@
-//! `cargo xtask schemathesis`: the served OpenAPI document against the served API. Schemathesis comes from the Python
-//! package index into the build directory; nothing global is touched.
+//! `cargo xtask schemathesis`: tests the served API against the served OpenAPI document with
+//! Schemathesis.
 //!
-//! The document is fetched from a daemon of its own and narrowed before it is used: what ends the daemon or writes
-//! wherever it is told is left out (`down`, `backup`), the endless stream too, and waits are made short.
+//! Schemathesis is installed from the Python package index into the build directory. The document
+//! comes from a daemon started for the test and is reduced first: calls that end the daemon or
+//! write to any path (`down`, `backup`) and the endless event stream are removed, and waits are
+//! shortened.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,36 +13,52 @@ use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::args::Args;
-use crate::bench::start::{Daemon, binary};
-use crate::report::kept;
+use crate::bench::start::{BenchDaemon, program_path};
+use crate::report::reports_dir;
 
 const VERSION: &str = "4.32.5";
-/// Left out, and why is said above.
-const LEFT_OUT: [&str; 3] = ["/api/v1/down", "/api/v1/backup", "/api/v1/events"];
-/// Fields that say how long to wait.
-const WAITS: [&str; 2] = ["wait_ms", "timeout_ms"];
+/// Paths that are removed from the document; see the module's documentation.
+const SKIPPED_PATHS: [&str; 3] = ["/api/v1/down", "/api/v1/backup", "/api/v1/events"];
+/// Fields with the duration of a wait.
+const WAIT_FIELDS: [&str; 2] = ["wait_ms", "timeout_ms"];
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let program = install()?;
-    let scratch = args.scratch()?;
+    let scratch = args.scratch_dir()?;
     let root = scratch.path().canonicalize()?;
-    let daemon = Daemon::start(&binary(args)?, &root)?;
+    let daemon = BenchDaemon::start(&program_path(args)?, &root)?;
     let card: Value = serde_json::from_slice(&std::fs::read(root.join("daemon.json"))?)?;
-    let url = card["url"].as_str().context("no url")?.trim_end_matches('/').to_owned();
-    let token = std::fs::read_to_string(root.join("token"))?.trim().to_owned();
-    furnish(&binary(args)?, &root)?;
+    let url = card["url"]
+        .as_str()
+        .context("no url")?
+        .trim_end_matches('/')
+        .to_owned();
+    let token = std::fs::read_to_string(root.join("token"))?
+        .trim()
+        .to_owned();
+    add_sample_data(&program_path(args)?, &root)?;
     let document = root.join("openapi.json");
     let fetched = fetch(&url, &token)?;
-    std::fs::write(&document, serde_json::to_vec(&narrow(fetched))?)?;
+    std::fs::write(&document, serde_json::to_vec(&adapt_document(fetched))?)?;
     let examples = args.number("samples", 30u32)?.to_string();
     let seed = args.number("seed", 1u32)?.to_string();
     let status = Command::new(program)
-        .args(["run", "--url", &url, "--checks", CHECKS, "--max-examples", &examples, "--seed", &seed])
+        .args([
+            "run",
+            "--url",
+            &url,
+            "--checks",
+            CHECKS,
+            "--max-examples",
+            &examples,
+            "--seed",
+            &seed,
+        ])
         .args([
             "--phases",
             "examples,coverage,fuzzing",
-            // Who does not say how long to wait waits for half a minute.
+            // Without a duration in the request, a call waits for half a minute.
             "--request-timeout",
             "60",
             "--no-color",
@@ -50,24 +68,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         .arg(&document)
         .current_dir(&root)
         .status()
-        .context("schemathesis does not start")?;
-    // It must be the daemon that was asked, and it must still be well.
-    fetch(&url, &token).context("the daemon did not survive it")?;
+        .context("could not start schemathesis")?;
+    // The daemon must still run and answer.
+    fetch(&url, &token).context("the daemon did not survive the test")?;
     let log = std::fs::read_to_string(root.join("daemon.err")).unwrap_or_default();
-    ensure!(!log.contains("panicked"), "the daemon broke down:\n{log}");
+    ensure!(!log.contains("panicked"), "the daemon panicked:\n{log}");
     daemon.kill()?;
     println!(
         "{}",
-        if status.success() { "good: no 5xx, no violation of the document" } else { "see what it found above" }
+        if status.success() {
+            "good: no 5xx and no violation of the document"
+        } else {
+            "see the findings above"
+        }
     );
     Ok(status.success())
 }
 
 fn install() -> anyhow::Result<PathBuf> {
-    let place = kept().join(format!("schemathesis-{VERSION}"));
+    let place = reports_dir().join(format!("schemathesis-{VERSION}"));
     let program = place.join("bin/schemathesis");
     if !program.exists() {
-        let made = Command::new("python3").args(["-m", "venv"]).arg(&place).status().context("python3 is needed")?;
+        let made = Command::new("python3")
+            .args(["-m", "venv"])
+            .arg(&place)
+            .status()
+            .context("python3 is needed")?;
         ensure!(made.success(), "python3 -m venv failed");
         let pip = Command::new(place.join("bin/pip"))
             .args(["install", "-q", &format!("schemathesis=={VERSION}")])
@@ -77,21 +103,41 @@ fn install() -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-/// A repository under management, an agent and a task: with nothing there, most requests would only find nothing.
-fn furnish(binary: &Path, root: &Path) -> anyhow::Result<()> {
+/// Creates a repository, an agent and a task, so that requests have something to find.
+fn add_sample_data(binary: &Path, root: &Path) -> anyhow::Result<()> {
     let repo = root.join("shop");
     std::fs::create_dir(&repo)?;
     std::fs::write(repo.join("a.txt"), "a\n")?;
     let run = |program: &Path, words: &[&str]| -> anyhow::Result<()> {
         let mut command = Command::new(program);
-        command.args(words).current_dir(&repo).env("HOME", root).env("REGATTA_DATA_DIR", root);
-        ensure!(command.output()?.status.success(), "{} {words:?} failed", program.display());
+        command
+            .args(words)
+            .current_dir(&repo)
+            .env("HOME", root)
+            .env("REGATTA_DATA_DIR", root);
+        ensure!(
+            command.output()?.status.success(),
+            "{} {words:?} failed",
+            program.display()
+        );
         Ok(())
     };
     let git = Path::new("git");
     run(git, &["init", "-q", "-b", "main", "."])?;
     run(git, &["add", "-A"])?;
-    run(git, &["-c", "user.name=Ann", "-c", "user.email=ann@example.invalid", "commit", "-q", "-m", "Start"])?;
+    run(
+        git,
+        &[
+            "-c",
+            "user.name=Ann",
+            "-c",
+            "user.email=ann@example.invalid",
+            "commit",
+            "-q",
+            "-m",
+            "Start",
+        ],
+    )?;
     run(binary, &["init", "--yes"])?;
     run(binary, &["agent", "add", "ann", "--runtime", "outside"])?;
     run(binary, &["add", "Look", "--report"])
@@ -99,36 +145,37 @@ fn furnish(binary: &Path, root: &Path) -> anyhow::Result<()> {
 
 fn fetch(url: &str, token: &str) -> anyhow::Result<Value> {
     let address = url.trim_start_matches("http://").parse()?;
-    let mut line = crate::bench::doors::line::Line::open(address, token)?;
+    let mut line = crate::bench::http::connection::HttpConnection::open(address, token)?;
     Ok(serde_json::from_str(&line.get("/api/v1/openapi.json")?)?)
 }
 
-fn narrow(mut document: Value) -> Value {
+fn adapt_document(mut document: Value) -> Value {
     if let Some(paths) = document["paths"].as_object_mut() {
-        paths.retain(|path, _| !LEFT_OUT.contains(&path.as_str()));
+        paths.retain(|path, _| !SKIPPED_PATHS.contains(&path.as_str()));
     }
-    shorten(&mut document);
+    limit_waits(&mut document);
     document
 }
 
-/// What is answered, by the names of its schemas: how long something may take is there as it is.
-fn is_answered(name: &str) -> bool {
+/// Returns whether a schema, by its name, is part of an answer. Durations there must not be
+/// changed.
+fn is_answer_schema(name: &str) -> bool {
     name.ends_with("View")
 }
 
-fn shorten(value: &mut Value) {
+fn limit_waits(value: &mut Value) {
     match value {
-        Value::Object(it) => {
-            // It takes the members of a pair for one schema.
-            it.remove("prefixItems");
-            for (name, inner) in it.iter_mut().filter(|it| !is_answered(it.0)) {
-                match WAITS.contains(&name.as_str()) {
+        Value::Object(object) => {
+            // The generator would treat the elements of the list as one schema.
+            object.remove("prefixItems");
+            for (name, inner) in object.iter_mut().filter(|pair| !is_answer_schema(pair.0)) {
+                match WAIT_FIELDS.contains(&name.as_str()) {
                     true => *inner = json!({ "type": "integer", "minimum": 0, "maximum": 20 }),
-                    false => shorten(inner),
+                    false => limit_waits(inner),
                 }
             }
         }
-        Value::Array(it) => it.iter_mut().for_each(shorten),
+        Value::Array(items) => items.iter_mut().for_each(limit_waits),
         _ => {}
     }
 }

@@ -1,10 +1,12 @@
-//! `cargo xtask web`: the web page from its sources to a real browser.
+//! `cargo xtask web`: builds and tests the web page, and uses it in a real browser.
 //!
-//! Installs its packages as the lock file names them, builds it, runs its own tests, and then has Chromium do what a
-//! person would with the page inside the real program: three, thirty and three hundred agents, answers by key, a cut
-//! line, a hostile program's output, axe on every page, the newcomer's walk, and what it all costs. `--write` keeps the
-//! pictures in `docs/screens`, `--both` takes each in both themes, `--minutes 10` watches the heap and the daemon's
-//! memory that long, `--only walk,fleet300` runs a part. It needs Node 20 or later; Chromium is installed by apt if it is missing.
+//! Installs the packages from the lock file, builds the page, runs its tests, and then drives
+//! Chromium against the real program: 3, 30 and 300 agents, answers by key, a lost connection,
+//! output of a hostile program, axe on every page, the first steps of a new user, and the costs.
+//! `--write` stores the screenshots in `docs/screens`, `--both` takes each in both themes,
+//! `--minutes 10` watches the heap and the daemon's memory for that long, and `--only
+//! walk,fleet300` runs a part. Needs Node 20 or later; Chromium is installed with apt if it is
+//! missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,27 +14,58 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 
 use crate::args::Args;
-use crate::bench::start::binary;
+use crate::bench::start::program_path;
 use crate::browser;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is inside the workspace").to_owned()
+fn web_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask is inside the workspace")
+        .to_owned()
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
-    let web = root().join("web");
-    let node = Command::new("node").arg("--version").output().context("the page needs Node 20 or later")?;
-    let version = String::from_utf8_lossy(&node.stdout).trim().trim_start_matches('v').to_owned();
-    let major: u32 = version.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
-    ensure!(major >= 20, "the page needs Node 20 or later, this is {version}");
-    for step in [&["ci", "--no-audit", "--no-fund"][..], &["run", "build"], &["test"]] {
-        let done = Command::new("npm").args(step).current_dir(&web).status().context("npm does not start")?;
+    let web = web_dir().join("web");
+    let node = Command::new("node")
+        .arg("--version")
+        .output()
+        .context("the page needs Node 20 or later")?;
+    let version = String::from_utf8_lossy(&node.stdout)
+        .trim()
+        .trim_start_matches('v')
+        .to_owned();
+    let major: u32 = version
+        .split('.')
+        .next()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0);
+    ensure!(
+        major >= 20,
+        "the page needs Node 20 or later, this is {version}"
+    );
+    for step in [
+        &["ci", "--no-audit", "--no-fund"][..],
+        &["run", "build"],
+        &["test"],
+    ] {
+        let done = Command::new("npm")
+            .args(step)
+            .current_dir(&web)
+            .status()
+            .context("could not start npm")?;
         ensure!(done.success(), "npm {} failed", step.join(" "));
     }
     let chromium = browser::install()?;
-    let chromium = if Path::new(&chromium).is_absolute() { chromium } else { format!("/usr/bin/{chromium}") };
+    let chromium = if Path::new(&chromium).is_absolute() {
+        chromium
+    } else {
+        format!("/usr/bin/{chromium}")
+    };
     let mut test = Command::new("node");
-    test.arg("browser/run.mjs").arg(binary(args)?).current_dir(&web).env("CHROMIUM", chromium);
+    test.arg("browser/run.mjs")
+        .arg(program_path(args)?)
+        .current_dir(&web)
+        .env("CHROMIUM", chromium);
     test.args(["--minutes", args.text("minutes").unwrap_or("0.5")]);
     if let Some(only) = args.text("only") {
         test.args(["--only", only]);
@@ -41,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         test.arg("--both");
     }
     if args.flag("write") {
-        test.arg("--screens").arg(root().join("docs/screens"));
+        test.arg("--screens").arg(web_dir().join("docs/screens"));
     }
-    Ok(test.status().context("node does not start")?.success())
+    Ok(test.status().context("could not start node")?.success())
 }

@@ -23,17 +23,17 @@ mod escape; // percent escapes in URIs
 
 /// Maximum length of a path pattern in bytes, without a final `/**`. The limit keeps the test for
 /// overlaps cheap.
-const LONGEST: usize = 1024;
+const MAX_PATTERN_BYTES: usize = 1024;
 /// Maximum number of segments of a path pattern.
-const DEEPEST: usize = 64;
+const MAX_SEGMENTS: usize = 64;
 /// Maximum unescaped length of a URI's path in bytes: a project's name before the longest path
 /// pattern.
-const MAX_URI_PATH_BYTES: usize = 64 + 1 + LONGEST + "/**".len();
+const MAX_URI_PATH_BYTES: usize = 64 + 1 + MAX_PATTERN_BYTES + "/**".len();
 /// Maximum length of a URI's text in bytes: each byte of its path can be an escape of three
 /// characters.
 const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
 /// Maximum number of segments of a URI: a project's name before the deepest path pattern.
-const MAX_URI_SEGMENTS: usize = 1 + DEEPEST;
+const MAX_URI_SEGMENTS: usize = 1 + MAX_SEGMENTS;
 
 /// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -46,13 +46,16 @@ impl Serialize for Uri {
     }
 }
 
-described!(Uri, "scheme://path, with *, ? and ** where the scheme takes patterns");
+described!(
+    Uri,
+    "scheme://path, with *, ? and ** where the scheme takes patterns"
+);
 
 /// Schemes whose URIs name exactly one thing. A wildcard there would claim things that nobody
 /// listed.
-const EXACT: [&str; 4] = ["agent", "respond", "message", "release"];
+const EXACT_SCHEMES: [&str; 4] = ["agent", "respond", "message", "release"];
 /// Schemes whose URIs may be patterns.
-const PATTERNED: [&str; 4] = ["file", "workspace", "port", "task"];
+const PATTERN_SCHEMES: [&str; 4] = ["file", "workspace", "port", "task"];
 
 impl Uri {
     /// Checks and normalises `text`.
@@ -68,10 +71,11 @@ impl Uri {
             "bead" => "task".to_owned(), // another word for a task
             other => other.to_owned(),
         };
-        let exact = EXACT.contains(&scheme.as_str());
-        if !exact && !PATTERNED.contains(&scheme.as_str()) {
+        let exact = EXACT_SCHEMES.contains(&scheme.as_str());
+        if !exact && !PATTERN_SCHEMES.contains(&scheme.as_str()) {
             return bad(
-                "its scheme is none of agent, task (or bead), respond, message, release, file, workspace, port",
+                "its scheme is none of agent, task (or bead), respond, message, release, file, \
+                workspace, port",
             );
         }
         let Some(path) = escape::canonical(path) else {
@@ -90,43 +94,48 @@ impl Uri {
     }
 
     /// Returns the URI of a path pattern in a project.
-    pub fn of_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
+    pub fn for_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
         Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
     }
 
-    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on something else.
+    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on
+    /// something else.
     pub fn file_pattern(&self, project: &ProjectName) -> Option<PathPattern> {
-        let path = self.0.strip_prefix("file://")?.strip_prefix(project.as_str())?.strip_prefix('/')?;
+        let path = self
+            .0
+            .strip_prefix("file://")?
+            .strip_prefix(project.as_str())?
+            .strip_prefix('/')?;
         PathPattern::new(&escape::unescape(path)?).ok()
     }
 
     /// Returns the URI of a project's trunk. The claim on it is the fence of each move.
-    pub fn of_trunk(project: &ProjectName) -> Uri {
+    pub fn for_trunk(project: &ProjectName) -> Uri {
         Uri(format!("workspace://{project}/default").into())
     }
 
     /// Returns the URI of one port of the machine.
-    pub fn of_port(port: u16) -> Uri {
+    pub fn for_port(port: u16) -> Uri {
         Uri(format!("port://{port}").into())
     }
 
     /// Returns the URI of a task, which its attempt claims.
-    pub fn of_task(project: &ProjectName, task: TaskId) -> Uri {
+    pub fn for_task(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("task://{project}/{task}").into())
     }
 
     /// Returns the URI of a task's workspace.
-    pub fn of_workspace(project: &ProjectName, task: TaskId) -> Uri {
+    pub fn for_workspace(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("workspace://{project}/{task}").into())
     }
 
     /// Returns the URI of an agent's identity.
-    pub fn of_agent(agent: &AgentName) -> Uri {
+    pub fn for_agent(agent: &AgentName) -> Uri {
         Uri(format!("agent://{agent}").into())
     }
 
     /// Returns the URI of a project's releases. The claim on it makes releases one at a time.
-    pub fn of_release(project: &ProjectName) -> Uri {
+    pub fn for_release(project: &ProjectName) -> Uri {
         Uri(format!("release://{project}").into())
     }
 
@@ -141,9 +150,13 @@ impl Uri {
     }
 
     /// Returns whether the URI names exactly this task or its workspace.
-    pub fn is_of(&self, project: &ProjectName, task: TaskId) -> bool {
-        let Some((named, name)) = self.parts().1.split_once('/') else { return false };
-        matches!(self.parts().0, "task" | "workspace") && named == project.as_str() && name.parse() == Ok(task)
+    pub fn names_task(&self, project: &ProjectName, task: TaskId) -> bool {
+        let Some((named, name)) = self.parts().1.split_once('/') else {
+            return false;
+        };
+        matches!(self.parts().0, "task" | "workspace")
+            && named == project.as_str()
+            && name.parse() == Ok(task)
     }
 
     /// Returns whether the URI has wildcards.
@@ -190,12 +203,12 @@ impl Uri {
     }
 
     /// Returns a value that sorts before each URI.
-    pub(crate) fn least() -> Uri {
+    pub(crate) fn smallest() -> Uri {
         Uri(Arc::from(""))
     }
 
     /// Returns the whole segments before the first wildcard.
-    pub(crate) fn literal(&self) -> &str {
+    pub(crate) fn literal_segments(&self) -> &str {
         self.literal_prefix()
     }
 
@@ -203,7 +216,9 @@ impl Uri {
     ///
     /// Two patterns can overlap only if one literal prefix is a prefix of the other.
     fn literal_prefix(&self) -> &str {
-        let Some(wild) = self.0.find(['*', '?']) else { return &self.0 };
+        let Some(wild) = self.0.find(['*', '?']) else {
+            return &self.0;
+        };
         match self.0[..wild].rfind('/') {
             Some(slash) => self.0[..slash].trim_end_matches('/'),
             None => "",
@@ -225,8 +240,8 @@ impl FromStr for Uri {
 }
 
 impl From<Uri> for String {
-    fn from(it: Uri) -> String {
-        it.0.to_string()
+    fn from(uri: Uri) -> String {
+        uri.0.to_string()
     }
 }
 
@@ -264,10 +279,10 @@ impl PathPattern {
         };
         // The stored pattern is measured, not the text, because a stored pattern must be accepted
         // again (D9).
-        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > LONGEST {
+        if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > MAX_PATTERN_BYTES {
             return bad("it is longer than 1024 bytes");
         }
-        match check_path(&pattern, DEEPEST) {
+        match check_path(&pattern, MAX_SEGMENTS) {
             Ok(()) => Ok(PathPattern(pattern.into())),
             Err(why) => bad(why),
         }
@@ -279,13 +294,17 @@ impl PathPattern {
         let mut done = Vec::new();
         while let Some(next) = open.pop() {
             if open.len() + done.len() > 64 {
-                return Err(BadName::new("a path pattern", text, "its braces expand to more than 64 patterns"));
+                return Err(BadName::new(
+                    "a path pattern",
+                    text,
+                    "its braces expand to more than 64 patterns",
+                ));
             }
             let Some(start) = next.rfind('{') else {
                 done.push(PathPattern::new(&next)?);
                 continue;
             };
-            let Some(end) = next[start..].find('}').map(|it| it + start) else {
+            let Some(end) = next[start..].find('}').map(|n| n + start) else {
                 return Err(BadName::new("a path pattern", text, "a { has no }"));
             };
             for choice in next[start + 1..end].split(',') {
@@ -305,7 +324,7 @@ impl PathPattern {
     /// Returns whether the pattern matches a literal path, in which `*` and `?` are plain
     /// characters.
     pub fn matches(&self, path: &str) -> bool {
-        let path: Vec<Segment> = path.split('/').map(Segment::literal).collect();
+        let path: Vec<PatternSegment> = path.split('/').map(PatternSegment::literal).collect();
         segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
@@ -322,8 +341,8 @@ impl fmt::Display for PathPattern {
 }
 
 impl From<PathPattern> for String {
-    fn from(it: PathPattern) -> String {
-        it.0.to_string()
+    fn from(path_pattern: PathPattern) -> String {
+        path_pattern.0.to_string()
     }
 }
 
@@ -347,20 +366,31 @@ fn check_path(path: &str, max_segments: usize) -> Result<(), &'static str> {
             "." | ".." => return Err("it has a . or .. segment"),
             "**" => {}
             other if other.contains("**") => return Err("** must be a whole segment"),
-            other if other.contains('\\') => return Err("it has a backslash; segments are separated by /"),
-            other if other.chars().any(char::is_control) => return Err("it has a control character"),
+            other if other.contains('\\') => {
+                return Err("it has a backslash; segments are separated by /");
+            }
+            other if other.chars().any(char::is_control) => {
+                return Err("it has a control character");
+            }
             _ => {}
         }
     }
-    if depth > max_segments { Err("it has more than 64 segments") } else { Ok(()) }
+    if depth > max_segments {
+        Err("it has more than 64 segments")
+    } else {
+        Ok(())
+    }
 }
 
 fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
     segments_overlap(&segments(a, spelling), &segments(b, spelling))
 }
 
-fn segments(pattern: &str, spelling: Spelling) -> Vec<Segment<'_>> {
-    pattern.split('/').map(|segment| Segment::pattern(segment, spelling)).collect()
+fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<'_>> {
+    pattern
+        .split('/')
+        .map(|segment| PatternSegment::pattern(segment, spelling))
+        .collect()
 }
 
 /// The spelling of a pattern, which decides if `%` starts an escape.
@@ -374,91 +404,101 @@ enum Spelling {
 
 /// One segment of a path pattern.
 #[derive(Clone, Copy)]
-enum Segment<'a> {
+enum PatternSegment<'a> {
     /// `**`: any number of segments.
-    Deep,
+    AnyDepth,
     /// A name with `*` or `?`.
     Glob(&'a str, Spelling),
     /// A name without wildcards.
     Plain(&'a str, Spelling),
 }
 
-impl<'a> Segment<'a> {
-    fn pattern(text: &'a str, spelling: Spelling) -> Segment<'a> {
+impl<'a> PatternSegment<'a> {
+    fn pattern(text: &'a str, spelling: Spelling) -> PatternSegment<'a> {
         if text == "**" {
-            Segment::Deep
+            PatternSegment::AnyDepth
         } else if text.contains(['*', '?']) {
-            Segment::Glob(text, spelling)
+            PatternSegment::Glob(text, spelling)
         } else {
-            Segment::Plain(text, spelling)
+            PatternSegment::Plain(text, spelling)
         }
     }
 
-    fn literal(text: &'a str) -> Segment<'a> {
-        Segment::Plain(text, Spelling::Raw)
+    fn literal(text: &'a str) -> PatternSegment<'a> {
+        PatternSegment::Plain(text, Spelling::Raw)
     }
 
-    fn meets(self, other: Segment) -> bool {
+    fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
-            (Segment::Deep, _) | (_, Segment::Deep) => true,
+            (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
             // Both are raw or both are canonical, so equal names have equal texts.
-            (Segment::Plain(a, _), Segment::Plain(b, _)) => a == b,
-            _ => globs_meet(&self.tokens(), &other.tokens()),
+            (PatternSegment::Plain(a, _), PatternSegment::Plain(b, _)) => a == b,
+            _ => globs_overlap(&self.tokens(), &other.tokens()),
         }
     }
 
-    fn tokens(self) -> Vec<Token> {
+    fn tokens(self) -> Vec<GlobToken> {
         let wildcard = |raw: char, symbol: Symbol| match raw {
-            '*' => Token::Star,
-            '?' => Token::Any,
-            _ => Token::One(symbol),
+            '*' => GlobToken::Star,
+            '?' => GlobToken::Any,
+            _ => GlobToken::One(symbol),
         };
         match self {
-            Segment::Deep => vec![Token::Star],
-            Segment::Plain(text, Spelling::Raw) => text.chars().map(|raw| Token::One(Symbol::from_char(raw))).collect(),
-            Segment::Plain(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(_, symbol)| Token::One(symbol)).collect()
-            }
-            Segment::Glob(text, Spelling::Raw) => {
-                text.chars().map(|raw| wildcard(raw, Symbol::from_char(raw))).collect()
-            }
-            Segment::Glob(text, Spelling::Escaped) => {
-                escape::symbols(text).map(|(raw, symbol)| wildcard(raw, symbol)).collect()
-            }
+            PatternSegment::AnyDepth => vec![GlobToken::Star],
+            PatternSegment::Plain(text, Spelling::Raw) => text
+                .chars()
+                .map(|raw| GlobToken::One(Symbol::from_char(raw)))
+                .collect(),
+            PatternSegment::Plain(text, Spelling::Escaped) => escape::symbols(text)
+                .map(|(_, symbol)| GlobToken::One(symbol))
+                .collect(),
+            PatternSegment::Glob(text, Spelling::Raw) => text
+                .chars()
+                .map(|raw| wildcard(raw, Symbol::from_char(raw)))
+                .collect(),
+            PatternSegment::Glob(text, Spelling::Escaped) => escape::symbols(text)
+                .map(|(raw, symbol)| wildcard(raw, symbol))
+                .collect(),
         }
     }
 }
 
 /// Returns whether two lists of segments match a common path.
-fn segments_overlap(a: &[Segment], b: &[Segment]) -> bool {
-    product(
+fn segments_overlap(a: &[PatternSegment], b: &[PatternSegment]) -> bool {
+    has_common_text(
         a.len(),
         b.len(),
-        |i| matches!(a[i], Segment::Deep),
-        |j| matches!(b[j], Segment::Deep),
-        |i, j| a[i].meets(b[j]),
+        |i| matches!(a[i], PatternSegment::AnyDepth),
+        |j| matches!(b[j], PatternSegment::AnyDepth),
+        |i, j| a[i].overlaps(b[j]),
     )
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Token {
+enum GlobToken {
     One(Symbol),
     Any,
     Star,
 }
 
-fn globs_meet(a: &[Token], b: &[Token]) -> bool {
+fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     let meet = |i: usize, j: usize| match (a[i], b[j]) {
-        (Token::One(x), Token::One(y)) => x == y,
+        (GlobToken::One(x), GlobToken::One(y)) => x == y,
         _ => true,
     };
-    product(a.len(), b.len(), |i| a[i] == Token::Star, |j| b[j] == Token::Star, meet)
+    has_common_text(
+        a.len(),
+        b.len(),
+        |i| a[i] == GlobToken::Star,
+        |j| b[j] == GlobToken::Star,
+        meet,
+    )
 }
 
 /// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
 /// `row[j]` is true if the state (i, j) can be reached. The `star` functions mark steps that repeat
 /// any number of times.
-fn product(
+fn has_common_text(
     n: usize,
     m: usize,
     star_a: impl Fn(usize) -> bool,
@@ -506,14 +546,20 @@ impl PatternIndex {
             let prefix = uri.literal_prefix();
             match self.by_prefix.get_mut(prefix) {
                 Some(here) => {
-                    let at = here.partition_point(|it| (it.0, &it.1) < (number, uri));
+                    let at = here.partition_point(|here| (here.0, &here.1) < (number, uri));
                     here.insert(at, (number, uri.clone()));
                 }
                 // A URI without wildcards is its own prefix, so its text can be shared.
                 None if prefix.len() == uri.0.len() => {
-                    _ = self.by_prefix.insert(uri.0.clone(), vec![(number, uri.clone())])
+                    _ = self
+                        .by_prefix
+                        .insert(uri.0.clone(), vec![(number, uri.clone())])
                 }
-                None => _ = self.by_prefix.insert(prefix.into(), vec![(number, uri.clone())]),
+                None => {
+                    _ = self
+                        .by_prefix
+                        .insert(prefix.into(), vec![(number, uri.clone())])
+                }
             }
         }
     }
@@ -522,8 +568,13 @@ impl PatternIndex {
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
-            let Some(here) = self.by_prefix.get_mut(prefix) else { continue };
-            if let Some(at) = here.iter().position(|it| it.0 == number && it.1 == *uri) {
+            let Some(here) = self.by_prefix.get_mut(prefix) else {
+                continue;
+            };
+            if let Some(at) = here
+                .iter()
+                .position(|here| here.0 == number && here.1 == *uri)
+            {
                 here.remove(at);
             }
             if here.is_empty() {
@@ -536,12 +587,19 @@ impl PatternIndex {
     /// it. Everything that `uri` matches, their patterns match, too.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
-        let folders = prefix.match_indices('/').map(move |(at, _)| &prefix[..at]).chain([prefix]);
-        folders.filter(|it| !it.ends_with('/')).flat_map(move |folder| {
-            let here = self.by_prefix.get(folder).into_iter().flatten();
-            let all = move |it: &Uri| it.0.len() == folder.len() + 3 && it.0.ends_with("/**");
-            here.filter(move |it| it.1 == *uri || all(&it.1)).map(|it| it.0)
-        })
+        let folders = prefix
+            .match_indices('/')
+            .map(move |(at, _)| &prefix[..at])
+            .chain([prefix]);
+        folders
+            .filter(|folder| !folder.ends_with('/'))
+            .flat_map(move |folder| {
+                let here = self.by_prefix.get(folder).into_iter().flatten();
+                let all =
+                    move |uri: &Uri| uri.0.len() == folder.len() + 3 && uri.0.ends_with("/**");
+                here.filter(move |here| here.1 == *uri || all(&here.1))
+                    .map(|here| here.0)
+            })
     }
 
     /// Returns the numbers and patterns that overlap `uri`, each pair once.
@@ -555,7 +613,7 @@ impl PatternIndex {
             .map(move |(at, _)| &prefix[..at])
             .chain([prefix])
             .filter(|_| !self.by_prefix.is_empty());
-        let here = ancestors.filter_map(|it| self.by_prefix.get(it));
+        let here = ancestors.filter_map(|ancestor| self.by_prefix.get(ancestor));
         // Longer prefixes start with this prefix and a slash. Only a pattern with a wildcard
         // reaches below its prefix.
         let reaches = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
@@ -563,9 +621,12 @@ impl PatternIndex {
             let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
             self.by_prefix
                 .range::<_, str>((Bound::Included(from.as_str()), Bound::Excluded(to.as_str())))
-                .map(|it| it.1)
+                .map(|by_prefix| by_prefix.1)
         });
-        here.chain(below.into_iter().flatten()).flatten().filter(move |it| it.1.overlaps(uri)).map(|it| (it.0, &it.1))
+        here.chain(below.into_iter().flatten())
+            .flatten()
+            .filter(move |here| here.1.overlaps(uri))
+            .map(|here| (here.0, &here.1))
     }
 }
 
@@ -579,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn overlap_is_exact() {
+    fn uris_overlap_exactly_when_both_match_a_common_path() {
         let table = [
             ("file://p/src/**", "file://p/src/a.rs", true),
             ("file://p/src/**", "file://p/src", true),
@@ -622,7 +683,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_uris_are_refused_with_the_reason() {
+    fn invalid_uris_are_refused() {
         for bad in [
             "",
             "x",
@@ -651,63 +712,101 @@ mod tests {
     /// L1, D9: a percent sign in a file's name is an ordinary character, and no two files share a
     /// claim.
     #[test]
-    fn d9_files_with_percent_signs_have_claims_of_their_own() {
+    fn d9_a_percent_sign_in_a_file_name_is_an_ordinary_character() {
         let project = ProjectName::new("p").unwrap();
-        let claim = |path: &str| Uri::of_file(&project, &PathPattern::new(path).unwrap());
+        let claim = |path: &str| Uri::for_file(&project, &PathPattern::new(path).unwrap());
         for (path, text) in [
-            ("web/50% off/index.html", "file://p/web/50%25 off/index.html"),
+            (
+                "web/50% off/index.html",
+                "file://p/web/50%25 off/index.html",
+            ),
             ("docs/100%.md", "file://p/docs/100%25.md"),
             ("%61.txt", "file://p/%2561.txt"),
             ("%zz/**", "file://p/%25zz/**"),
         ] {
             assert_eq!(claim(path).as_str(), text);
-            assert_eq!(Uri::new(text), Ok(claim(path)), "{text} is read back");
+            assert_eq!(Uri::new(text), Ok(claim(path)), "{text} is not read back");
             assert_eq!(claim(path).file_pattern(&project).unwrap().as_str(), path);
         }
         assert!(!claim("%61.txt").overlaps(&claim("a.txt")));
         assert!(claim("a.txt").overlaps(&uri("file://p/%61.txt")));
-        assert!(claim("50%.txt").overlaps(&claim("50?.txt")) && !claim("50%.txt").overlaps(&claim("50%25.txt")));
+        assert!(
+            claim("50%.txt").overlaps(&claim("50?.txt"))
+                && !claim("50%.txt").overlaps(&claim("50%25.txt"))
+        );
         assert_eq!(uri("file://q/a").file_pattern(&project), None);
-        assert_eq!(uri("file://p/%2A").file_pattern(&project), None, "as a pattern it would match every name");
+        assert_eq!(
+            uri("file://p/%2A").file_pattern(&project),
+            None,
+            "as a pattern the URI would match every name"
+        );
     }
 
     /// D9: the longest and deepest manifest is accepted again in its own spelling and as a claim.
     #[test]
     fn d9_the_longest_patterns_are_read_back() {
         let project = ProjectName::new(&"p".repeat(64)).unwrap();
-        let (long, percent, deep) = ("x".repeat(1024), "%".repeat(1024), format!("{}x", "d/".repeat(63)));
+        let (long, percent, deep) = (
+            "x".repeat(1024),
+            "%".repeat(1024),
+            format!("{}x", "d/".repeat(63)),
+        );
         let (folder, whole) = (format!("{long}/"), format!("{}**", "d/".repeat(63)));
         for text in [&long, &percent, &folder, &deep, &whole, &"ä".repeat(512)] {
             let pattern = PathPattern::new(text).unwrap();
             assert_eq!(PathPattern::new(pattern.as_str()), Ok(pattern.clone()));
-            let claim = Uri::of_file(&project, &pattern);
+            let claim = Uri::for_file(&project, &pattern);
             assert_eq!(Uri::new(claim.as_str()), Ok(claim));
         }
-        assert!(PathPattern::new(&"x".repeat(1025)).is_err() && PathPattern::new(&"d/".repeat(64)).is_err());
+        assert!(
+            PathPattern::new(&"x".repeat(1025)).is_err()
+                && PathPattern::new(&"d/".repeat(64)).is_err()
+        );
         assert_eq!(PathPattern::new("./src/").unwrap().as_str(), "src/**");
     }
 
     #[test]
     fn manifests_expand_braces_and_refuse_escapes() {
-        let texts =
-            |text: &str| PathPattern::expand(text).map(|it| it.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let texts = |text: &str| {
+            PathPattern::expand(text).map(|path_patterns| {
+                path_patterns
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+            })
+        };
         assert_eq!(texts("src/{a,b}.rs").unwrap(), ["src/a.rs", "src/b.rs"]);
         assert_eq!(texts("{a,b{c,d}}").unwrap(), ["a", "bc", "bd"]);
         assert_eq!(texts("src/").unwrap(), ["src/**"]);
         assert_eq!(texts("./src/x").unwrap(), ["src/x"]);
-        for bad in ["/etc/passwd", "../x", "a/../b", "", "a/{b", "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}", "a//b"] {
+        for bad in [
+            "/etc/passwd",
+            "../x",
+            "a/../b",
+            "",
+            "a/{b",
+            "{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}{a,b}",
+            "a//b",
+        ] {
             assert!(PathPattern::expand(bad).is_err(), "{bad:?}");
         }
-        assert!(PathPattern::new("a/[id]/*").unwrap().matches("a/[id]/page.tsx"));
+        assert!(
+            PathPattern::new("a/[id]/*")
+                .unwrap()
+                .matches("a/[id]/page.tsx")
+        );
         assert!(!PathPattern::new("a/?").unwrap().matches("a/**"));
     }
 
     fn pattern() -> impl Strategy<Value = String> {
-        let glob = prop::collection::vec(prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')], 1..4)
-            .prop_map(|it| it.into_iter().collect::<String>())
-            .prop_filter("** is a segment of its own", |it| !it.contains("**"));
+        let glob = prop::collection::vec(
+            prop_oneof![Just('a'), Just('b'), Just('*'), Just('?')],
+            1..4,
+        )
+        .prop_map(|cs| cs.into_iter().collect::<String>())
+        .prop_filter("** must be a whole segment", |s| !s.contains("**"));
         let segment = prop_oneof![3 => glob, 1 => Just("**".to_owned())];
-        prop::collection::vec(segment, 1..4).prop_map(|it| it.join("/"))
+        prop::collection::vec(segment, 1..4).prop_map(|items| items.join("/"))
     }
 
     /// Returns paths that might match. All paths of up to 4 segments of up to 4 characters over {a,
@@ -721,24 +820,33 @@ mod tests {
                 let glue = if before.is_empty() { "" } else { "/" };
                 if segment == "**" {
                     grown.push(before.clone());
-                    for deep in
-                        ["a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb", "baa", "bba"]
-                    {
+                    for deep in [
+                        "a", "b", "ab", "ba", "aa", "bb", "aaa", "bbb", "aba", "bab", "aab", "abb",
+                        "baa", "bba",
+                    ] {
                         grown.push(format!("{before}{glue}{deep}"));
                     }
                     continue;
                 }
                 let mut words = vec![String::new()];
-                for it in segment.chars() {
-                    let choices: &[&str] = match it {
+                for item in segment.chars() {
+                    let choices: &[&str] = match item {
                         '*' => &["", "a", "b", "aa", "ab", "ba", "bb"],
                         '?' => &["a", "b"],
                         'a' => &["a"],
                         _ => &["b"],
                     };
-                    words = words.iter().flat_map(|w| choices.iter().map(move |c| format!("{w}{c}"))).collect();
+                    words = words
+                        .iter()
+                        .flat_map(|w| choices.iter().map(move |c| format!("{w}{c}")))
+                        .collect();
                 }
-                grown.extend(words.into_iter().filter(|it| !it.is_empty()).map(|it| format!("{before}{glue}{it}")));
+                grown.extend(
+                    words
+                        .into_iter()
+                        .filter(|word| !word.is_empty())
+                        .map(|word| format!("{before}{glue}{word}")),
+                );
             }
             out = grown;
         }
@@ -750,9 +858,9 @@ mod tests {
         /// A path that both patterns match is a witness. The product must never miss a witness,
         /// because L1 depends on it.
         #[test]
-        fn a_common_path_means_overlap(a in pattern(), b in pattern()) {
+        fn patterns_that_match_a_common_path_overlap(a in pattern(), b in pattern()) {
             let (left, right) = (PathPattern::new(&a).unwrap(), PathPattern::new(&b).unwrap());
-            let witness = witnesses(&a).into_iter().chain(witnesses(&b)).find(|it| !it.is_empty() && left.matches(it) && right.matches(it));
+            let witness = witnesses(&a).into_iter().chain(witnesses(&b)).find(|witness| !witness.is_empty() && left.matches(witness) && right.matches(witness));
             prop_assert_eq!(left.overlaps(&right), right.overlaps(&left));
             if let Some(witness) = witness {
                 prop_assert!(left.overlaps(&right), "{} and {} both match {}", a, b, witness);
@@ -762,7 +870,8 @@ mod tests {
             }
         }
 
-        /// D9, L1: claims are read back as they were written, and overlap exactly when their files do.
+        /// D9, L1: claims are read back as they were written, and overlap exactly when their files
+        /// do.
         #[test]
         fn d9_every_manifest_becomes_a_claim_that_is_read_back(
             a in "[a%5/.*?é 2\"\\[{]{1,8}", b in "[a%5/.*?é 2\"\\[{]{1,8}", c in any::<String>(),
@@ -770,12 +879,12 @@ mod tests {
             let project = ProjectName::new("p").unwrap();
             let patterns: Vec<PathPattern> = [a, b, c].iter().filter_map(|text| PathPattern::new(text).ok()).collect();
             for one in &patterns {
-                let claim = Uri::of_file(&project, one);
+                let claim = Uri::for_file(&project, one);
                 prop_assert_eq!(&PathPattern::new(one.as_str()).unwrap(), one);
                 prop_assert_eq!(&Uri::new(claim.as_str()).unwrap(), &claim);
                 prop_assert_eq!(&claim.file_pattern(&project).unwrap(), one);
                 for other in &patterns {
-                    let overlap = claim.overlaps(&Uri::of_file(&project, other));
+                    let overlap = claim.overlaps(&Uri::for_file(&project, other));
                     prop_assert_eq!(overlap, one.overlaps(other), "{} {}", one, other);
                 }
             }
@@ -793,15 +902,15 @@ mod tests {
         /// The index finds exactly what a scan finds.
         #[test]
         fn the_index_finds_what_a_scan_finds(held in prop::collection::vec(pattern(), 0..12), asked in pattern()) {
-            let held: Vec<Uri> = held.iter().map(|it| uri(&format!("file://{it}"))).collect();
+            let held: Vec<Uri> = held.iter().map(|held| uri(&format!("file://{held}"))).collect();
             let asked = uri(&format!("file://{asked}"));
             let mut index = PatternIndex::default();
-            for (number, it) in (0..).zip(&held) { index.insert(number, std::slice::from_ref(it)); }
-            let mut found: Vec<u64> = index.overlapping(&asked).map(|it| it.0).collect();
+            for (number, uri) in (0..).zip(&held) { index.insert(number, std::slice::from_ref(uri)); }
+            let mut found: Vec<u64> = index.overlapping(&asked).map(|index| index.0).collect();
             found.sort();
-            let scanned: Vec<u64> = (0..).zip(&held).filter(|(_, it)| it.overlaps(&asked)).map(|it| it.0).collect();
+            let scanned: Vec<u64> = (0..).zip(&held).filter(|(_, uri)| uri.overlaps(&asked)).map(|pair| pair.0).collect();
             prop_assert_eq!(found, scanned);
-            for (number, it) in (0..).zip(&held) { index.remove(number, std::slice::from_ref(it)); }
+            for (number, uri) in (0..).zip(&held) { index.remove(number, std::slice::from_ref(uri)); }
             prop_assert_eq!(index, PatternIndex::default());
         }
     }

@@ -1,7 +1,7 @@
-//! A clock whose hands the test turns. It stands still otherwise, so nothing falls due by accident.
+//! A clock that only the test moves, so that no timer expires by accident.
 //!
-//! The engine's alarm sleeps in real time, so turning the hands wakes nobody: turn them and then submit any
-//! command, since every turn of the writer first settles what is due.
+//! The engine's alarm sleeps in real time, so moving this clock wakes nothing. After moving it,
+//! submit any command: the writer processes expired timers before each command.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,14 +16,15 @@ pub struct FakeClock {
 }
 
 impl FakeClock {
-    /// A clock at its beginning.
+    /// Returns a clock at time 0.
     pub fn new() -> FakeClock {
         FakeClock::default()
     }
 
-    /// Turns the hands forward.
-    pub fn turn(&self, by: Duration) {
-        self.steady_ms.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    /// Moves the clock forward.
+    pub fn advance(&self, by: Duration) {
+        self.steady_ms
+            .fetch_add(by.as_millis() as u64, Ordering::SeqCst);
     }
 }
 
@@ -32,7 +33,7 @@ impl Clock for FakeClock {
         self.steady_ms.load(Ordering::SeqCst)
     }
 
-    fn wall_ms(&self) -> u64 {
+    fn unix_ms(&self) -> u64 {
         1_767_225_600_000 + self.steady_ms()
     }
 }

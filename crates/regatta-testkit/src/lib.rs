@@ -1,18 +1,23 @@
-//! The fake world for tests: an in-memory store, fake ports, the suite that every store must pass, and a
-//! scripted model server for real programs, and doubles of the chat services that a bridge talks to.
+//! Test doubles: in-memory ports of the engine, a conformance suite for stores, a scripted model
+//! server, and strict doubles of the chat services.
 //!
-//! Deliberately absent: anything the program itself needs. This crate is a dev-dependency only.
+//! This crate is only a dev-dependency. Nothing here is part of the program.
 
-#![allow(clippy::unwrap_used, reason = "all of this runs inside tests, where failing is the answer")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "this code only runs in tests, where a panic is the right failure"
+)]
 
-pub mod fake_agents; // programs that are functions of the test's, and outlive the engine
-pub mod fake_clock; // hands that the test turns
-pub mod fake_git; // repositories in memory, and a judge of every move of a trunk
-pub mod steps; // one life of the engine: every call of a port counted, failed, held, or its last
+pub mod crash_points;
+pub mod fake_agents; // programs that are closures of the test and outlive the engine
+pub mod fake_clock; // a clock that only the test moves
+// repositories in memory, with a check of every trunk move // one life of the engine: count, fail
+// or hold calls, or end at a call
+pub mod fake_git;
 
-pub mod memory; // a store that forgets when the test ends, and fails when told to
-pub mod store_suite; // what every store must do
+pub mod fake_store; // a store in memory that can fail on request
+pub mod store_suite; // the test cases that every store must pass
 
-pub mod models; // a scripted model server, for real programs with no network and no key
+pub mod models; // a scripted model server, so that real programs run without network or key
 
-pub mod services; // Slack, GitHub, Linear and Telegram on loopback: strict, counting and punishing
+pub mod services; // doubles of Slack, GitHub, Linear and Telegram on loopback

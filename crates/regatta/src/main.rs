@@ -1,47 +1,53 @@
-//! The `regatta` program: the command line, the daemon, and what ties them to the world.
+//! The `regatta` program: the command line, the daemon and the runner in one executable.
 //!
-//! `args` is what may be typed; `out` is how everything is said; `client` talks to the daemon and `daemon`
-//! is it; `wire` is the only place that names adapters. The words live in `words/`, one file per group of
-//! the help.
+//! `args` declares the commands, and `words/` implements them, one file per group of commands. Most
+//! commands send a request to the daemon through `client` and print the answer through `output`.
+//! `daemon` is the process behind `regatta serve`. `composition` builds the adapters (git, agents, the
+//! store, chat services); no other module names an adapter type.
 
-mod args; // what may be typed
-mod bind; // where the daemon listens
-mod bridge_sources; // where the variables of bridges come from
-mod bridges; // agents in outside services
-mod client; // talking to the daemon
-mod command_line; // the command line as a whole, with examples
-mod complete; // completion, with the ids that exist
-mod daemon; // being it
-mod examples; // an example of every command
-mod follow; // watching a mission to its end
-mod interrupt; // Ctrl-C, when more than one counts
-mod machine; // what fits onto it
-mod notices; // what interrupts a person
-mod out; // how everything is said
-mod pager; // long answers, page by page
-mod plan; // reading plan files
-mod project_files; // regatta.toml, applied when it is saved
-mod runner; // working for a daemon elsewhere
-mod schema; // JSON Schema of what goes in and comes out
-mod secure; // TLS to a daemon elsewhere
-mod settings; // flag > environment > regatta.toml > config.toml > default
+mod agent_test_dirs; // records of running `agent test` programs
+mod args; // the arguments of every command
+mod bridge_environment; // the sources of the variables of bridges
+mod bridges; // agents in Slack, GitHub, Linear and Telegram
+mod capacity; // the capacity of this machine
+mod client; // requests to the daemon
+mod command_line; // parsing, with examples and suggestions
+mod commands;
+mod completion; // completion for shells, including ids
+mod composition; // the only module that names adapters
+mod daemon; // the daemon process
+mod examples; // the examples in the help
+mod interrupt; // Ctrl-C, pressed once or more often
+mod listen_address; // the addresses on which the daemon listens
+mod notifications; // notifications for people
+mod output; // printed output and errors
+mod pager; // showing long output in a pager
+mod plan; // plan files
+mod project_files; // applying regatta.toml whenever it is saved
+mod run_progress; // following a mission until it ends
+mod runner; // running attempts for a daemon on another machine
+mod schema; // JSON Schemas of inputs and answers
+mod settings; // settings: flag > environment > regatta.toml > config.toml > default
 #[cfg(test)]
-mod settings_page; // docs/settings.md is complete
-mod trials; // the books of `agent test`
-mod watch; // the whole picture in a terminal
-mod wire; // the only place that names adapters
-mod words; // one file per group of commands
+mod settings_page; // the test that docs/settings.md is complete
+mod tls_client; // TLS to a daemon on another machine
+mod watch; // the live view of `regatta watch` // one file per group of commands
 
 use std::process::ExitCode;
 
-/// Requests are made on one thread and dropped on the writer's: the system's allocator makes both wait for it.
+/// Requests are allocated on one thread and freed on the writer's thread. With the system's
+/// allocator both threads wait for a lock.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Before anything else: a stage has one thread, and its arguments are somebody else's command line.
-    if std::env::args_os().nth(1).is_some_and(|it| it == "confine") {
-        return regatta_agents::confine::main(std::env::args_os().skip(2));
+    // This comes first because the sandbox stage must have one thread only, and because its
+    // arguments are the command line of another program, which our parser must not see.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|name| name == "confine")
+    {
+        return regatta_agents::sandbox::main(std::env::args_os().skip(2));
     }
-    words::run(std::env::args_os().collect())
+    commands::run_command_line(std::env::args_os().collect())
 }

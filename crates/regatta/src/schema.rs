@@ -1,33 +1,40 @@
-//! JSON Schema of what this program reads and prints: the API's, and plan and settings files.
+//! JSON Schemas of the program's inputs and outputs: those of the API, and those of plan and
+//! settings files.
 
-use regatta_agents::script::EXAMPLES;
-use regatta_core::session::Class;
+use regatta_agents::script::STEP_EXAMPLES;
+use regatta_core::agent_protocol::FailureClass;
 use serde_json::{Value, json};
 
-use crate::plan::fields::{EFFORTS, TYPES};
+use crate::plan::fields::{EFFORTS, ISSUE_TYPES};
 
-/// Every kind there is.
-pub(crate) fn kinds() -> Vec<String> {
-    regatta_api::schema::kinds().into_iter().chain(["plan".into(), "config".into()]).collect()
+/// Returns the names of all schemas.
+pub(crate) fn schema_names() -> Vec<String> {
+    regatta_api::schema::all_kinds()
+        .into_iter()
+        .chain(["plan".into(), "config".into()])
+        .collect()
 }
 
-/// The schema called `kind`.
-pub(crate) fn of(kind: &str) -> Option<Value> {
+/// Returns the schema with the name `kind`.
+pub(crate) fn schema_by_name(kind: &str) -> Option<Value> {
     match kind {
-        "plan" => Some(plan()),
-        "config" => Some(config()),
-        other => regatta_api::schema::of(other),
+        "plan" => Some(plan_schema()),
+        "config" => Some(config_schema()),
+        other => regatta_api::schema::schema_of(other),
     }
 }
 
-fn one_or_many() -> Value {
+fn string_or_list() -> Value {
     json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
 }
 
-/// The steps of a scripted agent, by name.
-fn steps() -> Value {
+/// Returns the schemas of a scripted agent's steps, by name.
+fn step_schemas() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
-    let (whole, truth) = (json!({ "type": "integer", "minimum": 0 }), json!({ "type": "boolean" }));
+    let (whole, truth) = (
+        json!({ "type": "integer", "minimum": 0 }),
+        json!({ "type": "boolean" }),
+    );
     let table = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     let or_text = |long: Value| json!({ "anyOf": [text, long] });
     let texts = json!({ "type": "array", "items": text });
@@ -36,7 +43,7 @@ fn steps() -> Value {
     let kinds = json!({ "enum": [
         "read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"
     ] });
-    let classes: Vec<Value> = Class::ALL.iter().map(|class| json!(class)).collect();
+    let classes: Vec<Value> = FailureClass::ALL.iter().map(|class| json!(class)).collect();
     let mut steps = json!({
         "say": text,
         "think": text,
@@ -70,14 +77,14 @@ fn steps() -> Value {
         )),
         "crash": truth,
     });
-    for (name, example) in EXAMPLES {
+    for (name, example) in STEP_EXAMPLES {
         steps[name]["examples"] = json!([format!("{{ {example} }}")]);
     }
     steps
 }
 
-/// A plan file, in TOML or JSON.
-fn plan() -> Value {
+/// Returns the schema of a plan file, in TOML or JSON.
+fn plan_schema() -> Value {
     let check = json!({
         "type": "object",
         "properties": { "file": { "type": "string" }, "pattern": { "type": "string" } },
@@ -88,7 +95,7 @@ fn plan() -> Value {
         "type": "object",
         "minProperties": 1,
         "maxProperties": 1,
-        "properties": steps(),
+        "properties": step_schemas(),
         "additionalProperties": false
     });
     let task = json!({
@@ -97,19 +104,19 @@ fn plan() -> Value {
             "id": { "type": "string" },
             "subject": { "type": "string", "maxLength": 300 },
             "description": { "type": "string" },
-            "issue_type": { "enum": TYPES.map(|it| it.0) },
-            "files": one_or_many(),
+            "issue_type": { "enum": ISSUE_TYPES.map(|pair| pair.0) },
+            "files": string_or_list(),
             "validation": {
                 "type": "object",
                 "properties": {
-                    "tests": one_or_many(),
-                    "lint": one_or_many(),
-                    "files_exist": one_or_many(),
+                    "tests": string_or_list(),
+                    "lint": string_or_list(),
+                    "files_exist": string_or_list(),
                     "content_check": { "anyOf": [check, { "type": "array", "items": check }] }
                 },
                 "additionalProperties": false
             },
-            "blocked_by": one_or_many(),
+            "blocked_by": string_or_list(),
             "priority": { "type": "integer", "minimum": 0, "maximum": 9 },
             "expects": { "enum": ["changes", "report"] },
             "effort": { "enum": EFFORTS },
@@ -131,18 +138,24 @@ fn plan() -> Value {
     })
 }
 
-/// `regatta.toml` and `config.toml`: what is said of a project is the board's own shape, the rest is ours.
-fn config() -> Value {
-    let table =
-        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+/// Returns the schema of `regatta.toml` and `config.toml`: the settings of a project from the API,
+/// and those of this program.
+fn config_schema() -> Value {
+    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });
-    let mut schema = regatta_api::schema::settings();
+    let mut schema = regatta_api::schema::settings_schema();
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("config");
     schema["description"] = json!("regatta.toml in a repository, or config.toml of a user.");
     let ours = [
-        ("project", json!({ "name": { "type": "string" }, "trunk": { "type": "string" } })),
-        ("validation", json!({ "commands": strings, "timeout": { "type": "string" } })),
+        (
+            "project",
+            json!({ "name": { "type": "string" }, "trunk": { "type": "string" } }),
+        ),
+        (
+            "validation",
+            json!({ "commands": strings, "timeout": { "type": "string" } }),
+        ),
         (
             "daemon",
             json!({
@@ -158,7 +171,8 @@ fn config() -> Value {
     for (name, properties) in ours {
         schema["properties"][name] = table(properties);
     }
-    let dollars = json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
+    let dollars =
+        json!({ "type": "number", "minimum": 0, "description": "US dollars for a million tokens" });
     let mut price = table(json!({
         "model": { "type": "string", "description": "A model's name; * stands for anything" },
         "input": dollars, "output": dollars, "cached_input": dollars, "cache_write": dollars,
@@ -168,16 +182,18 @@ fn config() -> Value {
     let text = json!({ "type": "string" });
     let agent = table(json!({ "command": text, "preset": text, "default": { "type": "boolean" } }));
     schema["properties"]["agents"] = json!({ "type": "object", "additionalProperties": agent });
-    schema["properties"]["bridges"] = bridges(&text, &strings);
+    schema["properties"]["bridges"] = bridges_schema(&text, &strings);
     schema
 }
 
-/// `[bridges]`, of the user's own file only.
-fn bridges(text: &Value, strings: &Value) -> Value {
-    let table =
-        |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
+/// Returns the schema of `[bridges]`, which only the user's own file has.
+fn bridges_schema(text: &Value, strings: &Value) -> Value {
+    let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let follow_ups = json!({ "enum": ["mention", "last", "last_active", "all", "never"] });
-    let (deliver, context) = (json!({ "enum": ["review", "land", "pull"] }), json!({ "enum": ["none", "thread"] }));
+    let (deliver, context) = (
+        json!({ "enum": ["review", "land", "pull"] }),
+        json!({ "enum": ["none", "thread"] }),
+    );
     let map = table(json!({
         "slack": text, "github": text, "linear": text, "telegram": text, "project": text, "directory": text,
         "prompt": text, "deliver": deliver, "follow_ups": follow_ups, "context": context,
@@ -197,21 +213,27 @@ fn bridges(text: &Value, strings: &Value) -> Value {
 mod tests {
     use super::*;
 
-    /// What the program reads is what the schema describes: every table of a settings file, and no other.
+    /// The schema has exactly the tables that the program reads from a settings file.
     #[test]
     fn the_schema_of_settings_has_every_table_and_no_other() {
-        let schema = config();
+        let schema = config_schema();
         let known: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
-        let file = toml::Value::try_from(crate::settings::File::default()).unwrap();
+        let file = toml::Value::try_from(crate::settings::SettingsFile::default()).unwrap();
         let read: Vec<&String> = file.as_table().unwrap().keys().collect();
         let mut all: Vec<&String> = read.iter().chain(&known).copied().collect();
         all.sort_unstable();
         all.dedup();
-        assert_eq!((all.len(), known.len()), (read.len(), read.len()), "{read:?} and {known:?}");
+        assert_eq!(
+            (all.len(), known.len()),
+            (read.len(), read.len()),
+            "{read:?} and {known:?}"
+        );
         assert_eq!(schema["additionalProperties"], false);
-        // And of the bridges every setting.
-        let known = schema["properties"]["bridges"]["properties"].as_object().unwrap();
-        let read = serde_json::to_value(regatta_bridges::registry::Config::default()).unwrap();
+        // The schema also has every setting of the bridges.
+        let known = schema["properties"]["bridges"]["properties"]
+            .as_object()
+            .unwrap();
+        let read = serde_json::to_value(regatta_bridges::config::BridgesConfig::default()).unwrap();
         let mut read: Vec<&String> = read.as_object().unwrap().keys().collect();
         let mut known: Vec<&String> = known.keys().collect();
         read.sort_unstable();
@@ -219,11 +241,11 @@ mod tests {
         assert_eq!(known, read);
     }
 
-    use regatta_agents::script::STEPS;
+    use regatta_agents::script::STEP_NAMES;
 
     use crate::plan;
 
-    /// A value that the schema allows, with or without what is optional.
+    /// Returns a value that the schema allows, with or without optional fields.
     fn sample(schema: &Value, all: bool) -> Value {
         if let Some(word) = schema["enum"].get(0).or(schema.get("const")) {
             return word.clone();
@@ -235,8 +257,12 @@ mod tests {
             Some("boolean") => json!(true),
             Some("array") => json!([sample(&schema["items"], all)]),
             Some("object") => {
-                let required: Vec<&str> =
-                    schema["required"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+                let required: Vec<&str> = schema["required"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .collect();
                 let fields = schema["properties"].as_object().unwrap().iter();
                 fields
                     .filter(|(name, _)| all || required.contains(&name.as_str()))
@@ -248,22 +274,43 @@ mod tests {
         }
     }
 
-    /// Every form of every step that the schema allows can be read, and no required field can be left out.
+    /// Every form of every step that the schema allows can be read, and no required field can be
+    /// omitted.
     #[test]
     fn the_schema_describes_every_step_as_the_scripted_agent_reads_it() {
-        let read = |name: &str, value: &Value| regatta_agents::script::parse(&json!([{ name: value }]).to_string());
-        for (name, schema) in steps().as_object().unwrap() {
-            let forms = schema["anyOf"].as_array().cloned().unwrap_or_else(|| vec![schema.clone()]);
+        let read = |name: &str, value: &Value| {
+            regatta_agents::script::parse_script(&json!([{ name: value }]).to_string())
+        };
+        for (name, schema) in step_schemas().as_object().unwrap() {
+            let forms = schema["anyOf"]
+                .as_array()
+                .cloned()
+                .unwrap_or_else(|| vec![schema.clone()]);
             for form in &forms {
-                assert!(form.get("type").or(form.get("const")).is_some(), "{name} has an empty schema");
+                assert!(
+                    form.get("type").or(form.get("const")).is_some(),
+                    "{name} has an empty schema"
+                );
                 for all in [true, false] {
                     let value = sample(form, all);
-                    assert!(read(name, &value).is_ok(), "{name} = {value}: {:?}", read(name, &value));
+                    assert!(
+                        read(name, &value).is_ok(),
+                        "{name} = {value}: {:?}",
+                        read(name, &value)
+                    );
                 }
-                for field in form["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                for field in form["required"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                {
                     let mut value = sample(form, true);
                     value.as_object_mut().unwrap().remove(field);
-                    assert!(read(name, &value).is_err(), "{name} without {field} is read");
+                    assert!(
+                        read(name, &value).is_err(),
+                        "{name} without {field} is read"
+                    );
                 }
                 if form["type"] == "object" {
                     let mut value = sample(form, true);
@@ -274,40 +321,59 @@ mod tests {
         }
     }
 
-    /// The examples of the steps can be read as they stand, and the documentation has each of them.
+    /// The examples of the steps can be read unchanged, and the documentation contains each of
+    /// them.
     #[test]
     fn the_examples_of_the_steps_can_be_read() {
         let docs = include_str!("../../../docs/plans.md");
-        let names: Vec<&str> = EXAMPLES.iter().map(|(name, _)| *name).collect();
-        assert_eq!(names, STEPS);
-        for (name, example) in EXAMPLES {
-            let plan = format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
-            assert!(plan::parse(&plan, false, "example").is_ok(), "{example}");
-            assert!(docs.contains(&format!("| `{name}` | `{{ {example} }}`")), "docs/plans.md lacks {name}: {example}");
+        let names: Vec<&str> = STEP_EXAMPLES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, STEP_NAMES);
+        for (name, example) in STEP_EXAMPLES {
+            let plan =
+                format!("[[task]]\nsubject = \"x\"\nfiles = \"f\"\nscript = [{{ {example} }}]");
+            assert!(
+                plan::parse_plan(&plan, false, "example").is_ok(),
+                "{example}"
+            );
+            assert!(
+                docs.contains(&format!("| `{name}` | `{{ {example} }}`")),
+                "docs/plans.md lacks {name}: {example}"
+            );
         }
     }
 
-    fn names(schema: &Value) -> Vec<&str> {
-        let mut names: Vec<&str> = schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+    fn property_names(schema: &Value) -> Vec<&str> {
+        let mut names: Vec<&str> = schema["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .map(String::as_str)
+            .collect();
         names.sort_unstable();
         names
     }
 
-    fn sorted<const N: usize>(mut it: [&'static str; N]) -> Vec<&'static str> {
-        it.sort_unstable();
-        it.to_vec()
+    fn sorted<const N: usize>(mut items: [&'static str; N]) -> Vec<&'static str> {
+        items.sort_unstable();
+        items.to_vec()
     }
 
-    /// What the schema names is what the reader reads, no more and no less.
+    /// The schema names exactly the fields that the parser reads.
     #[test]
-    fn the_schema_of_a_plan_is_what_is_read() {
-        let schema = plan();
+    fn the_schema_of_a_plan_has_the_fields_that_are_read() {
+        let schema = plan_schema();
         let task = &schema["properties"]["task"]["items"];
-        assert_eq!(names(&schema), sorted(plan::PLAN_FIELDS));
-        assert_eq!(names(task), sorted(plan::TASK_FIELDS));
-        assert_eq!(names(&task["properties"]["validation"]), sorted(plan::fields::CHECKS));
-        assert_eq!(names(&task["properties"]["script"]["items"]), sorted(STEPS));
-        // Every field is read with a value of the schema's type, and refused with one of another.
+        assert_eq!(property_names(&schema), sorted(plan::PLAN_FIELDS));
+        assert_eq!(property_names(task), sorted(plan::TASK_FIELDS));
+        assert_eq!(
+            property_names(&task["properties"]["validation"]),
+            sorted(plan::fields::VALIDATION_FIELDS)
+        );
+        assert_eq!(
+            property_names(&task["properties"]["script"]["items"]),
+            sorted(STEP_NAMES)
+        );
+        // Every field accepts a value of the schema's type and rejects a value of another type.
         for name in plan::TASK_FIELDS {
             let kind = &task["properties"][name];
             let good = match (kind["enum"][0].as_str(), kind["type"].as_str(), name) {
@@ -320,34 +386,56 @@ mod tests {
                 _ => json!("x"),
             };
             let read = |value: Value| {
-                let mut it = json!({ "subject": "x", "id": "a" });
-                it[name] = value;
-                plan::parse(&json!([it, { "subject": "y", "id": "other" }]).to_string(), true, "p")
+                let mut item = json!({ "subject": "x", "id": "a" });
+                item[name] = value;
+                plan::parse_plan(
+                    &json!([item, { "subject": "y", "id": "other" }]).to_string(),
+                    true,
+                    "p",
+                )
             };
-            assert!(read(good.clone()).is_ok(), "{name} = {good}: {:?}", read(good.clone()));
+            assert!(
+                read(good.clone()).is_ok(),
+                "{name} = {good}: {:?}",
+                read(good.clone())
+            );
             assert!(read(json!(true)).is_err(), "{name} is never true or false");
         }
     }
 
-    /// The examples of the documentation are plans that can be read as they stand.
+    /// The examples of the documentation are valid plans.
     #[test]
     fn the_examples_of_the_documentation_can_be_read() {
         let text = include_str!("../../../docs/plans.md");
         let mut examples = 0;
         for block in text.split("```").skip(1).step_by(2) {
-            let Some((kind, body)) = block.split_once('\n') else { continue };
+            let Some((kind, body)) = block.split_once('\n') else {
+                continue;
+            };
             match kind {
-                "toml" if body.contains("[[task]]") => drop(plan::parse(body, false, "docs").unwrap()),
-                "json" if body.contains("\"task\"") => drop(plan::parse(body, true, "docs").unwrap()),
+                "toml" if body.contains("[[task]]") => {
+                    drop(plan::parse_plan(body, false, "docs").unwrap())
+                }
+                "json" if body.contains("\"task\"") => {
+                    drop(plan::parse_plan(body, true, "docs").unwrap())
+                }
                 "json" if body.contains("\"wave\"") => {
                     let file = tempfile::NamedTempFile::new().unwrap();
                     std::fs::write(file.path(), body).unwrap();
-                    let flow = plan::wave::Backflow { command: vec!["ol".into()], quest: None };
-                    plan::wave::read(file.path(), std::path::Path::new("/nowhere"), &flow).unwrap();
+                    let flow = plan::quest_wave::RatchetTemplate {
+                        command: vec!["ol".into()],
+                        quest: None,
+                    };
+                    plan::quest_wave::read_wave_file(
+                        file.path(),
+                        std::path::Path::new("/nowhere"),
+                        &flow,
+                    )
+                    .unwrap();
                 }
                 "jsonl" => {
-                    let source = plan::fault::Source::new("docs", body);
-                    assert!(plan::beads::read(&source).is_ok(), "{body}");
+                    let source = plan::diagnostic::SourceText::new("docs", body);
+                    assert!(plan::beads::read_issues(&source).is_ok(), "{body}");
                 }
                 _ => continue,
             }

@@ -1,4 +1,4 @@
-//! What was asked and answered, as the callers saw it, and the log of events beside it.
+//! The operations and answers as the callers saw them, and the log of events.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use regatta_core::command::Actor;
 use regatta_core::event::Event;
 use regatta_engine::ports::store;
 
-/// The author of events that nobody asked for: what fell due.
-pub(crate) const REGATTA: u32 = u32::MAX;
+/// The author of events without an operation, such as expired timers.
+pub(crate) const DAEMON_AGENT: u32 = u32::MAX;
 
 /// One operation of one agent.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct OperationRecord {
     pub(crate) agent: u32,
-    /// Nanoseconds since the run began.
-    pub(crate) asked: u64,
-    pub(crate) answered: u64,
-    pub(crate) op: Op,
-    pub(crate) answer: Answer,
-    /// The revision that the answer carried.
+    /// The time in nanoseconds since the start of the run.
+    pub(crate) asked_ns: u64,
+    pub(crate) answered_ns: u64,
+    pub(crate) operation: Operation,
+    pub(crate) answer: OperationAnswer,
+    /// The revision in the answer.
     pub(crate) revision: u64,
 }
 
-/// What was asked. Patterns are numbers of the lake's.
+/// An operation. Patterns are numbers of the lake's patterns.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum Operation {
     Acquire {
         patterns: Box<[u16]>,
-        shared: bool,
+        is_shared: bool,
         ttl_ms: u64,
     },
     Renew {
@@ -39,25 +39,25 @@ pub(crate) enum Op {
         claim: u64,
         token: u64,
     },
-    /// A guarded write: only the live attempt's token may.
+    /// A guarded write: only the token of the live attempt is accepted.
     Write {
         slot: usize,
         attempt: u64,
         token: u64,
     },
-    /// The slot's attempt is ended by a person.
+    /// A person ends the attempt of the slot.
     Stop {
         slot: usize,
     },
-    /// A new attempt for the slot.
+    /// Starts a new attempt for the slot.
     Poll {
         slot: usize,
     },
 }
 
-/// What was answered.
+/// The answer to an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum OperationAnswer {
     Granted {
         claim: u64,
         token: u64,
@@ -66,20 +66,20 @@ pub(crate) enum Answer {
     Done,
     /// The claim has ended.
     Ended,
-    /// The token is not the live one.
+    /// The token does not belong to the live attempt.
     Stale,
     Begun {
         attempt: u64,
         token: u64,
     },
     Nothing,
-    /// What no rule allows as an answer.
-    Odd(String),
+    /// An answer that no rule allows.
+    Unexpected(String),
 }
 
-/// What kind of event the log has; the rest cannot come from these operations.
+/// The kind of an event. Other kinds cannot result from these operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LogEventKind {
     Granted,
     Renewed,
     Released,
@@ -92,61 +92,80 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// One event. Its revision is its place.
+/// One event. Its revision follows from its position.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) by: u32,
-    pub(crate) kind: Kind,
+pub(crate) struct LogEntry {
+    pub(crate) agent: u32,
+    pub(crate) kind: LogEventKind,
     pub(crate) subject: u64,
-    pub(crate) at: u64,
+    pub(crate) fleet_ms: u64,
 }
 
-/// All that happened. The log's first entry has revision `first`.
+/// A complete history. The first entry of the log has the revision `first_revision`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct History {
-    pub(crate) records: Vec<Record>,
-    pub(crate) log: Vec<Entry>,
-    pub(crate) first: u64,
+pub(crate) struct RecordedHistory {
+    pub(crate) records: Vec<OperationRecord>,
+    pub(crate) log: Vec<LogEntry>,
+    pub(crate) first_revision: u64,
 }
 
-impl History {
-    pub(crate) fn entry(&self, revision: u64) -> Option<&Entry> {
-        self.log.get(usize::try_from(revision.checked_sub(self.first)?).ok()?)
+impl RecordedHistory {
+    pub(crate) fn entry(&self, revision: u64) -> Option<&LogEntry> {
+        self.log
+            .get(usize::try_from(revision.checked_sub(self.first_revision)?).ok()?)
     }
 }
 
-/// Reads the whole log: the entries after `from`, and the board that all events fold to.
-pub(crate) fn read_log(store: &Arc<dyn store::History>, from: u64) -> anyhow::Result<(Vec<Entry>, Board)> {
+/// Reads the whole log. Returns the entries after `from`, and the board that all events give.
+pub(crate) fn read_log(
+    store: &Arc<dyn store::StoreHistory>,
+    from: u64,
+) -> anyhow::Result<(Vec<LogEntry>, Board)> {
     let (mut log, mut board, mut after) = (Vec::new(), Board::default(), 0);
     loop {
         let some = store.events(after, 20_000)?;
-        let Some(last) = some.last() else { return Ok((log, board)) };
+        let Some(last) = some.last() else {
+            return Ok((log, board));
+        };
         after = last.revision;
-        for it in &some {
-            board.fold(it);
-            if it.revision > from {
-                log.push(entry(it));
+        for event in &some {
+            board.fold(event);
+            if event.revision > from {
+                log.push(log_entry(event));
             }
         }
     }
 }
 
-fn entry(it: &regatta_core::event::Recorded) -> Entry {
-    let by = match &it.by {
-        Actor::Agent(name) => name.as_str().trim_start_matches("agent-").parse().unwrap_or(REGATTA),
-        _ => REGATTA,
+fn log_entry(event: &regatta_core::event::Recorded) -> LogEntry {
+    let by = match &event.by {
+        Actor::Agent(name) => name
+            .as_str()
+            .trim_start_matches("agent-")
+            .parse()
+            .unwrap_or(DAEMON_AGENT),
+        _ => DAEMON_AGENT,
     };
-    let (kind, subject) = match &it.event {
-        Event::ClaimGranted(it) => (Kind::Granted, it.claim().id.0),
-        Event::ClaimRenewed(it) => (Kind::Renewed, it.claim().0),
-        Event::ClaimReleased(it) => (Kind::Released, it.claim().0),
-        Event::AttemptRenewed(it) => (Kind::Kept, it.attempt().0),
-        Event::TaskProgressed(it) => (Kind::Written, it.attempt().0),
-        Event::AttemptEnded(it) => (Kind::Ended, it.attempt().0),
-        Event::TaskReturned(it) => (Kind::Returned, it.task().0),
-        Event::AttemptStarted(it) => (Kind::Begun, it.attempt().id.0),
-        Event::TaskStarted(it) => (Kind::Started, it.attempt().0),
-        _ => (Kind::Other, 0),
+    let (kind, subject) = match &event.event {
+        Event::ClaimGranted(claim_granted) => (LogEventKind::Granted, claim_granted.claim().id.0),
+        Event::ClaimRenewed(claim_renewed) => (LogEventKind::Renewed, claim_renewed.claim().0),
+        Event::ClaimReleased(claim_released) => (LogEventKind::Released, claim_released.claim().0),
+        Event::AttemptRenewed(attempt_renewed) => (LogEventKind::Kept, attempt_renewed.attempt().0),
+        Event::TaskProgressed(task_progressed) => {
+            (LogEventKind::Written, task_progressed.attempt().0)
+        }
+        Event::AttemptEnded(attempt_ended) => (LogEventKind::Ended, attempt_ended.attempt().0),
+        Event::TaskReturned(task_returned) => (LogEventKind::Returned, task_returned.task().0),
+        Event::AttemptStarted(attempt_started) => {
+            (LogEventKind::Begun, attempt_started.attempt().id.0)
+        }
+        Event::TaskStarted(task_started) => (LogEventKind::Started, task_started.attempt().0),
+        _ => (LogEventKind::Other, 0),
     };
-    Entry { by, kind, subject, at: it.now.at }
+    LogEntry {
+        agent: by,
+        kind,
+        subject,
+        fleet_ms: event.now.fleet_ms,
+    }
 }

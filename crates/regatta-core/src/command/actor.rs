@@ -39,7 +39,7 @@ impl fmt::Display for Actor {
 
 impl Actor {
     /// Returns the actor's name for people.
-    pub fn who(&self) -> &str {
+    pub fn display_name(&self) -> &str {
         match self {
             Actor::Person(name) => name,
             Actor::Agent(name) => name.as_str(),
@@ -49,8 +49,8 @@ impl Actor {
 }
 
 impl From<Actor> for String {
-    fn from(it: Actor) -> String {
-        it.to_string()
+    fn from(actor: Actor) -> String {
+        actor.to_string()
     }
 }
 

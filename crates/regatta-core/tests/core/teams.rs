@@ -1,100 +1,131 @@
-//! Teams: launched, watched, relaunched, recovered and stopped as one, with the laws after every command.
+//! Teams: launched, watched, relaunched, recovered and stopped as a unit. The laws are checked
+//! after every command.
 
-use regatta_core::agent::{Register, Runtime};
-use regatta_core::attempt::Exited;
-use regatta_core::bus::Post;
-use regatta_core::command::{Command, Outcome, PlannedTask};
+use regatta_core::agent::{RegisterAgent, Runtime};
+use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
+use regatta_core::attempt::ProgramExit;
+use regatta_core::bus::PostMessage;
+use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::effect::Effect;
-use regatta_core::extra::{Extra, Value};
 use regatta_core::ids::{AttemptId, ChannelName, LaunchId, MemberName, ProjectName, TeamName};
-use regatta_core::lane::{Kind, Lanes};
-use regatta_core::launch::{self, Cause, Entry, Launch, Live, Phase, Program, Resolution, State, Summary, Why};
-use regatta_core::mission::{Mode, Start};
+use regatta_core::lane::{LaneKind, LaneSettings};
+use regatta_core::launch::{
+    self, LaunchEntry, LaunchPhase, MemberActivity, MemberCause, MemberCauseKind, MemberResolution,
+    MemberState, ProgramFacts, TeamLaunch, TeamSummary,
+};
+use regatta_core::mission::{StartMission, StartMode};
 use regatta_core::refusal::Refusal;
-use regatta_core::session::{Class, Said, Stop};
-use regatta_core::task::{How, IssueType};
-use regatta_core::team::{Ask, Create, Edit, Environment, Member, Team, workers};
+use regatta_core::task::{AssignMode, IssueType};
+use regatta_core::team::{
+    CreateTeam, EditTeam, Team, TeamCommand, TeamEnvironment, TeamMember, workers,
+};
+use regatta_core::unknown_fields::{ExtraValue, UnknownFields};
 
-use crate::world::{World, agent, registers, shop, work};
+use crate::world::{World, agent, registration, shop, task_to_add};
 
-pub(crate) fn harbour() -> TeamName {
+pub(crate) fn team_name() -> TeamName {
     TeamName::new("harbour").unwrap()
 }
 
-pub(crate) fn name(text: &str) -> MemberName {
+pub(crate) fn member_name(text: &str) -> MemberName {
     MemberName::new(text).unwrap()
 }
 
-pub(crate) fn member(text: &str, provider: &str) -> Member {
-    Member { provider: Some(provider.to_owned()), ..Member::named(name(text)) }
+pub(crate) fn member(text: &str, provider: &str) -> TeamMember {
+    TeamMember {
+        provider: Some(provider.to_owned()),
+        ..TeamMember::named(member_name(text))
+    }
 }
 
-/// A team `harbour` with the lead `amy`.
-pub(crate) fn wanted(lead: &str, members: &[(&str, &str)]) -> Create {
-    Create {
-        name: harbour(),
+/// Returns a request for the team `team_name` with the lead `amy`.
+pub(crate) fn team_settings(lead: &str, members: &[(&str, &str)]) -> CreateTeam {
+    CreateTeam {
+        name: team_name(),
         project: shop(),
         lead: member("amy", lead),
-        members: members.iter().map(|(text, provider)| member(text, provider)).collect(),
+        members: members
+            .iter()
+            .map(|(text, provider)| member(text, provider))
+            .collect(),
         environments: Default::default(),
         extra: Default::default(),
     }
 }
 
-pub(crate) fn asks(ask: Ask) -> Command {
+pub(crate) fn team_command(ask: TeamCommand) -> Command {
     Command::Team(Box::new(ask))
 }
 
-pub(crate) fn create(world: &mut World, ask: Create) {
-    world.ask("ann", asks(Ask::Create(ask)));
+pub(crate) fn create_team(world: &mut World, ask: CreateTeam) {
+    world.ask("ann", team_command(TeamCommand::Create(ask)));
 }
 
-/// A team that is there and launched, whose programs have not been asked.
-pub(crate) fn launched(lead: &str, members: &[(&str, &str)]) -> World {
-    let mut world = World::with(&[]);
-    create(&mut world, wanted(lead, members));
-    launch_it(&mut world);
+/// Returns a world in which the team was launched, but its programs were not resolved yet.
+pub(crate) fn launched_world(lead: &str, members: &[(&str, &str)]) -> World {
+    let mut world = World::with_agents(&[]);
+    create_team(&mut world, team_settings(lead, members));
+    launch_team(&mut world);
     world
 }
 
-pub(crate) fn launch_it(world: &mut World) -> LaunchId {
-    match world.ask("ann", asks(Ask::Launch { team: harbour(), left_out: vec![] })) {
-        Outcome::Launched(Some(id)) => id,
+pub(crate) fn launch_team(world: &mut World) -> LaunchId {
+    match world.ask(
+        "ann",
+        team_command(TeamCommand::Launch {
+            team: team_name(),
+            left_out: vec![],
+        }),
+    ) {
+        CommandOutcome::Launched(Some(id)) => id,
         other => panic!("{other:?}"),
     }
 }
 
 pub(crate) fn team(world: &World) -> Team {
-    Team::clone(&world.board.teams[&harbour()])
+    Team::clone(&world.board.teams[&team_name()])
 }
 
-pub(crate) fn record(world: &World) -> Launch {
-    Launch::clone(launch::of(&world.board, &team(world)).expect("it was launched"))
+pub(crate) fn launch_record(world: &World) -> TeamLaunch {
+    TeamLaunch::clone(
+        launch::latest_launch(&world.board, &team(world)).expect("the team was launched"),
+    )
 }
 
-pub(crate) fn entry(world: &World, text: &str) -> Entry {
-    record(world).entry(&name(text)).cloned().unwrap_or_else(|| panic!("{text} is not of the launch"))
+pub(crate) fn launch_entry(world: &World, text: &str) -> LaunchEntry {
+    launch_record(world)
+        .entry(&member_name(text))
+        .cloned()
+        .unwrap_or_else(|| panic!("{text} is not of the launch"))
 }
 
-pub(crate) fn state(world: &World, text: &str) -> State {
-    entry(world, text).state
+pub(crate) fn member_state(world: &World, text: &str) -> MemberState {
+    launch_entry(world, text).state
 }
 
-/// Everybody's state, in the order of the roster.
-pub(crate) fn states(world: &World) -> Vec<(String, &'static str)> {
-    record(world).members.iter().map(|it| (it.name.to_string(), it.state.word())).collect()
+/// Returns each member's state, in the order of the roster.
+pub(crate) fn member_states(world: &World) -> Vec<(String, &'static str)> {
+    launch_record(world)
+        .members
+        .iter()
+        .map(|launch| (launch.name.to_string(), launch.state.name()))
+        .collect()
 }
 
-pub(crate) fn summary(world: &World) -> Summary {
+pub(crate) fn team_summary(world: &World) -> TeamSummary {
     launch::summary(&world.board, &team(world))
 }
 
-pub(crate) fn found(text: &str) -> Resolution {
-    Resolution {
-        member: name(text),
+pub(crate) fn resolution_found(text: &str) -> MemberResolution {
+    MemberResolution {
+        member: member_name(text),
         runtime: Some(Runtime::Scripted),
         backend: Some("scripted".into()),
-        program: Program { path: Some("/usr/bin/agent".into()), version: Some("1.2".into()), ..Program::default() },
+        program: ProgramFacts {
+            path: Some("/usr/bin/agent".into()),
+            version: Some("1.2".into()),
+            ..ProgramFacts::default()
+        },
         keys: vec![],
         files: vec![],
         fast_mode: None,
@@ -103,605 +134,1225 @@ pub(crate) fn found(text: &str) -> Resolution {
     }
 }
 
-pub(crate) fn missing(text: &str) -> Resolution {
-    let problem = Some(Cause { kind: Why::Program, text: "opencode is not installed".into() });
-    Resolution { runtime: None, backend: None, program: Program::default(), problem, ..found(text) }
+pub(crate) fn resolution_missing(text: &str) -> MemberResolution {
+    let problem = Some(MemberCause {
+        kind: MemberCauseKind::Program,
+        text: "opencode is not installed".into(),
+    });
+    MemberResolution {
+        runtime: None,
+        backend: None,
+        program: ProgramFacts::default(),
+        problem,
+        ..resolution_found(text)
+    }
 }
 
-/// The programs of all who wait are asked; these are not there.
-pub(crate) fn resolve(world: &mut World, not_there: &[&str]) {
-    let launch = record(world);
-    let waits = launch.members.iter().filter(|it| it.state == State::Queued && !it.prepared);
-    let found = waits.map(|it| it.name.to_string()).map(|it| match not_there.contains(&it.as_str()) {
-        true => missing(&it),
-        false => found(&it),
+/// Reports the programs of all queued members. The programs in `not_there` are missing.
+pub(crate) fn report_resolutions(world: &mut World, not_there: &[&str]) {
+    let launch = launch_record(world);
+    let waits = launch
+        .members
+        .iter()
+        .filter(|launch| launch.state == MemberState::Queued && !launch.prepared);
+    let found = waits.map(|launch| launch.name.to_string()).map(|wait| {
+        match not_there.contains(&wait.as_str()) {
+            true => resolution_missing(&wait),
+            false => resolution_found(&wait),
+        }
     });
     let found = found.collect();
-    world.ask("regatta", Command::ReportResolved { launch: launch.id, found });
+    world.ask(
+        "regatta",
+        Command::ReportResolved {
+            launch: launch.id,
+            found,
+        },
+    );
 }
 
-pub(crate) fn session(world: &World, text: &str) -> (AttemptId, u64) {
-    let id = entry(world, text).attempt.unwrap_or_else(|| panic!("{text} has no session"));
+pub(crate) fn session_of(world: &World, text: &str) -> (AttemptId, u64) {
+    let id = launch_entry(world, text)
+        .attempt
+        .unwrap_or_else(|| panic!("{text} has no session"));
     (id, world.board.attempts[&id].token)
 }
 
-pub(crate) fn says(world: &mut World, text: &str, n: u64, said: Said) {
-    let (attempt, token) = session(world, text);
-    world.ask("regatta", Command::ReportSaid { attempt, token, n, said });
+pub(crate) fn report_event(world: &mut World, text: &str, n: u64, said: AgentEvent) {
+    let (attempt, token) = session_of(world, text);
+    world.ask(
+        "regatta",
+        Command::ReportAgentEvent {
+            attempt,
+            token,
+            n,
+            event: said,
+        },
+    );
 }
 
-pub(crate) fn starts(world: &mut World, text: &str) {
-    let (attempt, token) = session(world, text);
-    world.ask("regatta", Command::ReportLaunched { attempt, token, sandbox: None, warnings: vec![] });
-    says(world, text, 1, Said::Started { session: Some(format!("s-{text}")), model: Some("m-1".into()) });
-    says(world, text, 2, Said::TurnStarted { n: 0 });
+pub(crate) fn start_session(world: &mut World, text: &str) {
+    let (attempt, token) = session_of(world, text);
+    world.ask(
+        "regatta",
+        Command::ReportLaunched {
+            attempt,
+            token,
+            sandbox: None,
+            warnings: vec![],
+        },
+    );
+    report_event(
+        world,
+        text,
+        1,
+        AgentEvent::Started {
+            session: Some(format!("s-{text}")),
+            model: Some("m-1".into()),
+        },
+    );
+    report_event(world, text, 2, AgentEvent::TurnStarted { n: 0 });
 }
 
-pub(crate) fn turn_ends(world: &mut World, text: &str, n: u64) {
-    says(world, text, n, Said::TurnEnded { stop: Stop::EndTurn, class: None, detail: "ready".into() });
+pub(crate) fn end_turn(world: &mut World, text: &str, n: u64) {
+    report_event(
+        world,
+        text,
+        n,
+        AgentEvent::TurnEnded {
+            stop: StopReason::EndTurn,
+            class: None,
+            detail: "ready".into(),
+        },
+    );
 }
 
-pub(crate) fn comes_up(world: &mut World, text: &str) {
-    starts(world, text);
-    turn_ends(world, text, 3);
+pub(crate) fn bring_up(world: &mut World, text: &str) {
+    start_session(world, text);
+    end_turn(world, text, 3);
 }
 
-pub(crate) fn ends(world: &mut World, text: &str, how: Exited) {
-    let (attempt, token) = session(world, text);
-    world.ask("regatta", Command::ReportExited { attempt, token, how });
+pub(crate) fn end_session(world: &mut World, text: &str, how: ProgramExit) {
+    let (attempt, token) = session_of(world, text);
+    world.ask(
+        "regatta",
+        Command::ReportExited {
+            attempt,
+            token,
+            exit: how,
+        },
+    );
 }
 
-pub(crate) fn crashes(world: &mut World, text: &str, class: Class) {
-    ends(world, text, Exited::Failed { reason: format!("{text} went wrong"), class: Some(class) });
+pub(crate) fn crash_session(world: &mut World, text: &str, class: FailureClass) {
+    end_session(
+        world,
+        text,
+        ProgramExit::Failed {
+            reason: format!("{text} went wrong"),
+            class: Some(class),
+        },
+    );
 }
 
 pub(crate) fn is_stopping(world: &World, text: &str) -> bool {
-    entry(world, text).attempt.is_some_and(|it| world.board.attempts[&it].stopping.is_some())
+    launch_entry(world, text)
+        .attempt
+        .is_some_and(|id| world.board.attempts[&id].stopping.is_some())
 }
 
-/// Codex leads alice, with tom on a lane of his own; all of them are up.
-pub(crate) fn mixed_and_up() -> World {
-    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    resolve(&mut world, &[]);
-    comes_up(&mut world, "amy");
-    comes_up(&mut world, "alice");
-    comes_up(&mut world, "tom");
+/// Returns a world in which codex leads alice, tom has a lane of his own, and all of them are
+/// alive.
+pub(crate) fn running_mixed_team() -> World {
+    let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    report_resolutions(&mut world, &[]);
+    bring_up(&mut world, "amy");
+    bring_up(&mut world, "alice");
+    bring_up(&mut world, "tom");
     world
 }
 
-pub(crate) fn stop(world: &mut World) {
-    world.ask("ann", asks(Ask::Stop { team: harbour(), reason: "enough for today".into() }));
+pub(crate) fn stop_team(world: &mut World) {
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Stop {
+            team: team_name(),
+            reason: "enough for today".into(),
+        }),
+    );
 }
 
 #[test]
-fn a_team_is_launched_primary_first_and_is_up_when_everybody_has_answered() {
-    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    let launch = record(&world);
-    assert_eq!(launch.expected_members, [name("amy"), name("alice"), name("tom")]);
-    assert_eq!(launch.bootstrap_expected_members, [name("amy"), name("alice")]);
-    assert!(world.outbox.values().any(|it| *it == Effect::ResolveTeam { launch: launch.id }));
-    assert_eq!(world.board.attempts.len(), 0, "nothing starts before its program was asked");
+fn a_team_starts_its_primary_lane_first_and_is_up_when_all_members_are_alive() {
+    let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    let launch = launch_record(&world);
+    assert_eq!(
+        launch.expected_members,
+        [member_name("amy"), member_name("alice"), member_name("tom")]
+    );
+    assert_eq!(
+        launch.bootstrap_expected_members,
+        [member_name("amy"), member_name("alice")]
+    );
+    assert!(
+        world
+            .outbox
+            .values()
+            .any(|effect| *effect == Effect::ResolveTeam { launch: launch.id })
+    );
+    assert_eq!(
+        world.board.attempts.len(),
+        0,
+        "a session started before its program was resolved"
+    );
 
-    resolve(&mut world, &[]);
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["starting", "starting", "queued"]);
-    comes_up(&mut world, "alice");
-    assert_eq!(state(&world, "tom"), State::Queued, "a team is there when its lead is");
-    comes_up(&mut world, "amy");
-    assert_eq!(state(&world, "tom"), State::Starting);
-    assert_eq!(record(&world).phase(), Phase::Active);
-    comes_up(&mut world, "tom");
-    assert_eq!((record(&world).phase(), record(&world).outcome()), (Phase::Finished, launch::Outcome::CleanSuccess));
-    assert_eq!(summary(&world).said, "3 of 3 alive");
-    let tom = entry(&world, "tom");
-    assert_eq!(tom.got.model.as_deref(), Some("m-1"), "what it got is what its session said");
-    assert_eq!(tom.lane.map(|it| (it.id, it.owner)), Some(("opencode:tom".into(), "opencode".into())));
-    assert!(tom.evidence.iter().any(|it| it.text.contains("found /usr/bin/agent 1.2")));
+    report_resolutions(&mut world, &[]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["starting", "starting", "queued"]
+    );
+    bring_up(&mut world, "alice");
+    assert_eq!(
+        member_state(&world, "tom"),
+        MemberState::Queued,
+        "a side lane started before the lead was alive"
+    );
+    bring_up(&mut world, "amy");
+    assert_eq!(member_state(&world, "tom"), MemberState::Starting);
+    assert_eq!(launch_record(&world).phase(), LaunchPhase::Active);
+    bring_up(&mut world, "tom");
+    assert_eq!(
+        (
+            launch_record(&world).phase(),
+            launch_record(&world).outcome()
+        ),
+        (LaunchPhase::Finished, launch::LaunchOutcome::CleanSuccess)
+    );
+    assert_eq!(team_summary(&world).headline, "3 of 3 alive");
+    let tom = launch_entry(&world, "tom");
+    assert_eq!(
+        tom.effective.model.as_deref(),
+        Some("m-1"),
+        "the model comes from the session's report"
+    );
+    assert_eq!(
+        tom.lane.map(|lane_ref| (lane_ref.id, lane_ref.owner)),
+        Some(("opencode:tom".into(), "opencode".into()))
+    );
+    assert!(
+        tom.evidence
+            .iter()
+            .any(|member_evidence| member_evidence.text.contains("found /usr/bin/agent 1.2"))
+    );
 }
 
-/// A mission may be a team's: its members take the tasks, the lead leads, and nobody else has any of them.
+/// A mission can be given to a team. The members take its tasks, the lead leads, and other agents
+/// get none of the tasks.
 #[test]
-fn a_mission_is_done_by_a_team() {
-    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    let none = |world: &World| workers(&world.board, &harbour(), &shop()).map_err(|it| it.code());
-    assert_eq!(none(&world), Err("invalid"), "nobody of it was started yet");
+fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
+    let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    let none = |world: &World| {
+        workers(&world.board, &team_name(), &shop()).map_err(|refusal| refusal.code())
+    };
+    assert_eq!(none(&world), Err("invalid"), "no member was started yet");
     let other = ProjectName::new("elsewhere").unwrap();
-    assert!(workers(&world.board, &harbour(), &other).is_err_and(|it| it.message().contains("a team of shop")));
+    assert!(
+        workers(&world.board, &team_name(), &other)
+            .is_err_and(|refusal| refusal.message().contains("a team of shop"))
+    );
     assert!(workers(&world.board, &TeamName::new("nobody").unwrap(), &shop()).is_err());
-    resolve(&mut world, &[]);
-    ["alice", "amy", "tom"].into_iter().for_each(|it| comes_up(&mut world, it));
-    world.ask("ann", Command::RegisterAgent(registers("ada", 2)));
-    let agents = workers(&world.board, &harbour(), &shop()).unwrap();
+    report_resolutions(&mut world, &[]);
+    ["alice", "amy", "tom"]
+        .into_iter()
+        .for_each(|s| bring_up(&mut world, s));
+    world.ask("ann", Command::RegisterAgent(registration("ada", 2)));
+    let agents = workers(&world.board, &team_name(), &shop()).unwrap();
     assert_eq!(agents, [agent("harbour/alice"), agent("harbour/tom")]);
-    let mission = Start {
+    let mission = StartMission {
         project: shop(),
         title: "login".into(),
         agents: vec![agent("harbour/tom")],
-        team: Some(harbour()),
+        team: Some(team_name()),
         max_workers: 5,
-        mode: Mode::Flow,
+        mode: StartMode::Flow,
         isolate: false,
         wave_commits: false,
         serial: vec![],
         budget: Default::default(),
     };
     let tasks = [("a", "a"), ("b", "b")].map(|(subject, file)| PlannedTask {
-        task: work(subject, &[file]),
+        task: task_to_add(subject, &[file]),
         after: vec![],
         assign: None,
     });
-    let start = Command::StartMission { mission, tasks: tasks.to_vec(), adopt: vec![] };
+    let start = Command::StartMission {
+        mission,
+        tasks: tasks.to_vec(),
+        adopt: vec![],
+    };
     world.ask("ann", start.clone());
     let started = world.board.missions.values().next_back().unwrap();
-    assert_eq!(started.agents, [agent("harbour/tom"), agent("harbour/alice")], "nobody is named twice");
-    assert_eq!(world.poll_supervised("ada"), None, "that is not of the team");
-    assert_eq!(world.poll_supervised("harbour/amy"), None, "the lead leads");
-    assert!(world.poll_supervised("harbour/alice").is_some() && world.poll_supervised("harbour/tom").is_some());
-    let mut stopped = mixed_and_up();
+    assert_eq!(
+        started.agents,
+        [agent("harbour/tom"), agent("harbour/alice")],
+        "an agent is listed twice"
+    );
+    assert_eq!(
+        world.poll_supervised("ada"),
+        None,
+        "an agent outside the team got a task"
+    );
+    assert_eq!(
+        world.poll_supervised("harbour/amy"),
+        None,
+        "the lead got a task"
+    );
+    assert!(
+        world.poll_supervised("harbour/alice").is_some()
+            && world.poll_supervised("harbour/tom").is_some()
+    );
+    let mut stopped = running_mixed_team();
     assert!(none(&stopped).is_ok());
-    stop(&mut stopped);
-    ["tom", "alice", "amy"].into_iter().for_each(|it| ends(&mut stopped, it, Exited::Lost));
-    assert_eq!(none(&stopped), Err("invalid"), "it was stopped");
-    // Whoever saw it up a moment ago is refused all the same: it is the command that looks.
-    assert!(stopped.refused("ann", start).message().contains("the team harbour is not up"));
-    let alone = Team { members: vec![], ..team(&world) };
-    assert_eq!(alone.workers(), [agent("harbour/amy")], "a lead alone does the work, too");
+    stop_team(&mut stopped);
+    ["tom", "alice", "amy"]
+        .into_iter()
+        .for_each(|s| end_session(&mut stopped, s, ProgramExit::Lost));
+    assert_eq!(none(&stopped), Err("invalid"), "the team was stopped");
+    // The command itself checks whether the team is up, so an earlier answer does not matter.
+    assert!(
+        stopped
+            .ask_refused("ann", start)
+            .message()
+            .contains("team harbour is not up")
+    );
+    let alone = Team {
+        members: vec![],
+        ..team(&world)
+    };
+    assert_eq!(
+        alone.workers(),
+        [agent("harbour/amy")],
+        "a lead without members works itself"
+    );
 }
 
 #[test]
-fn stop_ends_side_lanes_first_and_says_so_only_when_nothing_lives() {
-    let mut world = mixed_and_up();
-    stop(&mut world);
-    assert!(is_stopping(&world, "tom") && !is_stopping(&world, "amy") && !is_stopping(&world, "alice"));
-    assert_eq!(record(&world).phase(), Phase::Active);
-    ends(&mut world, "tom", Exited::Lost);
-    assert_eq!(state(&world, "tom"), State::Stopped);
+fn stop_ends_side_lanes_first_and_the_team_is_stopped_when_all_sessions_have_ended() {
+    let mut world = running_mixed_team();
+    stop_team(&mut world);
+    assert!(
+        is_stopping(&world, "tom") && !is_stopping(&world, "amy") && !is_stopping(&world, "alice")
+    );
+    assert_eq!(launch_record(&world).phase(), LaunchPhase::Active);
+    end_session(&mut world, "tom", ProgramExit::Lost);
+    assert_eq!(member_state(&world, "tom"), MemberState::Stopped);
     assert!(is_stopping(&world, "amy") && is_stopping(&world, "alice"));
-    ends(&mut world, "amy", Exited::Lost);
-    assert_eq!(record(&world).phase(), Phase::Active, "alice still lives");
+    end_session(&mut world, "amy", ProgramExit::Lost);
+    assert_eq!(
+        launch_record(&world).phase(),
+        LaunchPhase::Active,
+        "alice still runs"
+    );
     assert!(launch::is_up(&world.board, &team(&world)));
-    ends(&mut world, "alice", Exited::Lost);
-    assert_eq!(record(&world).phase(), Phase::Reconciled);
+    end_session(&mut world, "alice", ProgramExit::Lost);
+    assert_eq!(launch_record(&world).phase(), LaunchPhase::Reconciled);
     assert!(!launch::is_up(&world.board, &team(&world)));
-    assert_eq!(summary(&world).said, "stopped");
-    assert!(world.board.agents.values().all(|it| it.offline.is_some()), "a stopped team takes no work");
-    // Stopping what has stopped changes nothing.
+    assert_eq!(team_summary(&world).headline, "stopped");
+    assert!(
+        world
+            .board
+            .agents
+            .values()
+            .all(|agent| agent.offline.is_some()),
+        "a stopped team takes no work"
+    );
+    // Stopping a stopped team changes nothing.
     let before = world.board.revision;
-    stop(&mut world);
+    stop_team(&mut world);
     assert_eq!(world.board.revision, before);
 }
 
 #[test]
 fn a_team_that_is_stopped_while_it_starts_leaves_nothing() {
-    let mut world = launched("codex", &[("tom", "opencode")]);
-    stop(&mut world);
-    assert_eq!(record(&world).phase(), Phase::Reconciled, "nothing had begun");
-    // The answer of the programs comes late and starts nothing.
-    let launch = record(&world).id;
-    world.ask("regatta", Command::ReportResolved { launch, found: vec![found("amy"), found("tom")] });
+    let mut world = launched_world("codex", &[("tom", "opencode")]);
+    stop_team(&mut world);
+    assert_eq!(
+        launch_record(&world).phase(),
+        LaunchPhase::Reconciled,
+        "no session had started"
+    );
+    // The report about the programs arrives after the stop and starts nothing.
+    let launch = launch_record(&world).id;
+    world.ask(
+        "regatta",
+        Command::ReportResolved {
+            launch,
+            found: vec![resolution_found("amy"), resolution_found("tom")],
+        },
+    );
     assert_eq!(world.board.attempts.len(), 0);
 
-    let mut world = launched("codex", &[("tom", "opencode")]);
-    resolve(&mut world, &[]);
-    stop(&mut world);
-    assert_eq!(state(&world, "tom"), State::Stopped);
-    ends(&mut world, "amy", Exited::Lost);
-    assert_eq!(record(&world).phase(), Phase::Reconciled);
+    let mut world = launched_world("codex", &[("tom", "opencode")]);
+    report_resolutions(&mut world, &[]);
+    stop_team(&mut world);
+    assert_eq!(member_state(&world, "tom"), MemberState::Stopped);
+    end_session(&mut world, "amy", ProgramExit::Lost);
+    assert_eq!(launch_record(&world).phase(), LaunchPhase::Reconciled);
 }
 
 #[test]
-fn a_relaunch_stops_first_and_takes_what_is_wanted_from_the_store() {
-    let mut world = mixed_and_up();
-    let first = record(&world).id;
-    assert_eq!(world.ask("ann", asks(Ask::Relaunch { team: harbour() })), Outcome::Launched(None));
-    for who in ["tom", "amy", "alice"] {
-        ends(&mut world, who, Exited::Lost);
-    }
-    let second = record(&world);
-    assert_ne!(second.id, first);
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["queued", "queued", "queued"]);
-    assert!(!team(&world).again);
-    assert!(!world.board.launches.contains_key(&first), "what was is history");
-    resolve(&mut world, &[]);
-    for who in ["amy", "alice", "tom"] {
-        comes_up(&mut world, who);
-    }
-    assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
-    // A stop takes the wish for another launch back.
-    world.ask("ann", asks(Ask::Relaunch { team: harbour() }));
-    stop(&mut world);
-    for who in ["tom", "amy", "alice"] {
-        ends(&mut world, who, Exited::Lost);
-    }
-    assert_eq!((record(&world).id, record(&world).phase()), (second.id, Phase::Reconciled));
-}
-
-/// A launch that was stopped before a lane came up came to less than was asked for.
-#[test]
-fn t2_a_lane_that_never_came_up_is_no_clean_success() {
-    let mut world = launched("codex", &[("tom", "opencode")]);
-    resolve(&mut world, &[]);
-    comes_up(&mut world, "amy");
-    stop(&mut world);
-    for who in ["tom", "amy"] {
-        ends(&mut world, who, Exited::Lost);
-    }
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["stopped", "stopped"]);
-    assert_eq!(record(&world).outcome(), launch::Outcome::PartialSkipped);
-}
-
-#[test]
-fn a_failed_lane_is_tried_again_alone() {
-    let mut world = launched("codex", &[("tom", "opencode"), ("bob", "opencode")]);
-    resolve(&mut world, &["tom"]);
-    assert_eq!(state(&world, "tom"), State::FailedToStart);
-    comes_up(&mut world, "amy");
-    comes_up(&mut world, "bob");
-    assert_eq!(record(&world).outcome(), launch::Outcome::PartialFailure);
-    let retry = |member: &str| asks(Ask::Retry { team: harbour(), member: name(member) });
-    assert!(matches!(world.refused("ann", retry("bob")), Refusal::InUse { .. }));
-    world.ask("ann", retry("tom"));
-    assert_eq!((state(&world, "tom"), record(&world).phase()), (State::Queued, Phase::Active));
-    resolve(&mut world, &[]);
-    comes_up(&mut world, "tom");
-    assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
-    assert_eq!((entry(&world, "tom").retries, entry(&world, "bob").retries), (1, 0));
-}
-
-#[test]
-fn without_a_lead_side_lanes_are_left_out_and_nobody_else_is_blamed() {
-    let mut world = launched("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    resolve(&mut world, &["amy"]);
+fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
+    let mut world = running_mixed_team();
+    let first = launch_record(&world).id;
     assert_eq!(
-        states(&world).iter().map(|it| it.1).collect::<Vec<_>>(),
-        ["failed_to_start", "starting", "skipped"],
-        "alice needs no lead to start"
+        world.ask(
+            "ann",
+            team_command(TeamCommand::Relaunch { team: team_name() })
+        ),
+        CommandOutcome::Launched(None)
     );
-    assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::NoLead));
-    let refusal = world.refused("ann", asks(Ask::Retry { team: harbour(), member: name("tom") }));
-    assert!(refusal.hint().contains("regatta team retry harbour amy"), "{}", refusal.hint());
+    for who in ["tom", "amy", "alice"] {
+        end_session(&mut world, who, ProgramExit::Lost);
+    }
+    let second = launch_record(&world);
+    assert_ne!(second.id, first);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["queued", "queued", "queued"]
+    );
+    assert!(!team(&world).relaunch_after_stop);
+    assert!(
+        !world.board.launches.contains_key(&first),
+        "the old launch is still on the board"
+    );
+    report_resolutions(&mut world, &[]);
+    for who in ["amy", "alice", "tom"] {
+        bring_up(&mut world, who);
+    }
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::CleanSuccess
+    );
+    // A stop cancels a pending relaunch.
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Relaunch { team: team_name() }),
+    );
+    stop_team(&mut world);
+    for who in ["tom", "amy", "alice"] {
+        end_session(&mut world, who, ProgramExit::Lost);
+    }
+    assert_eq!(
+        (launch_record(&world).id, launch_record(&world).phase()),
+        (second.id, LaunchPhase::Reconciled)
+    );
+}
+
+/// A launch that was stopped before a lane was alive did not reach everything that was requested.
+#[test]
+fn t2_a_launch_with_a_lane_that_never_was_alive_is_not_a_clean_success() {
+    let mut world = launched_world("codex", &[("tom", "opencode")]);
+    report_resolutions(&mut world, &[]);
+    bring_up(&mut world, "amy");
+    stop_team(&mut world);
+    for who in ["tom", "amy"] {
+        end_session(&mut world, who, ProgramExit::Lost);
+    }
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["stopped", "stopped"]
+    );
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialSkipped
+    );
 }
 
 #[test]
-fn a_member_that_dies_is_down_alone_and_its_evidence_says_how() {
-    let mut world = mixed_and_up();
-    crashes(&mut world, "tom", Class::Crashed);
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
-    let tom = entry(&world, "tom");
-    assert_eq!(tom.cause, Some(Cause { kind: Why::Crashed, text: "tom went wrong".into() }));
-    assert_eq!(launch::live(&world.board, &tom, None), Live::Absent);
-    assert_eq!(record(&world).outcome(), launch::Outcome::PartialFailure);
-    assert_eq!(summary(&world).said, "2 of 3 alive; tom is down");
+fn a_retry_starts_only_the_failed_lane() {
+    let mut world = launched_world("codex", &[("tom", "opencode"), ("bob", "opencode")]);
+    report_resolutions(&mut world, &["tom"]);
+    assert_eq!(member_state(&world, "tom"), MemberState::FailedToStart);
+    bring_up(&mut world, "amy");
+    bring_up(&mut world, "bob");
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialFailure
+    );
+    let retry = |member: &str| {
+        team_command(TeamCommand::Retry {
+            team: team_name(),
+            member: member_name(member),
+        })
+    };
+    assert!(matches!(
+        world.ask_refused("ann", retry("bob")),
+        Refusal::InUse { .. }
+    ));
+    world.ask("ann", retry("tom"));
+    assert_eq!(
+        (member_state(&world, "tom"), launch_record(&world).phase()),
+        (MemberState::Queued, LaunchPhase::Active)
+    );
+    report_resolutions(&mut world, &[]);
+    bring_up(&mut world, "tom");
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::CleanSuccess
+    );
+    assert_eq!(
+        (
+            launch_entry(&world, "tom").retries,
+            launch_entry(&world, "bob").retries
+        ),
+        (1, 0)
+    );
 }
 
 #[test]
-fn a_restart_keeps_who_lives_and_degrades_only_who_does_not() {
-    let mut world = mixed_and_up();
+fn a_lead_that_fails_to_start_skips_the_side_lanes_only() {
+    let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
+    report_resolutions(&mut world, &["amy"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["failed_to_start", "starting", "skipped"],
+        "a member of the primary lane starts without the lead"
+    );
+    assert_eq!(
+        launch_entry(&world, "tom")
+            .cause
+            .map(|member_cause| member_cause.kind),
+        Some(MemberCauseKind::NoLead)
+    );
+    let refusal = world.ask_refused(
+        "ann",
+        team_command(TeamCommand::Retry {
+            team: team_name(),
+            member: member_name("tom"),
+        }),
+    );
+    assert!(
+        refusal.hint().contains("regatta team retry harbour amy"),
+        "{}",
+        refusal.hint()
+    );
+}
+
+#[test]
+fn a_crash_degrades_one_member_and_records_the_cause() {
+    let mut world = running_mixed_team();
+    crash_session(&mut world, "tom", FailureClass::Crashed);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "degraded"]
+    );
+    let tom = launch_entry(&world, "tom");
+    assert_eq!(
+        tom.cause,
+        Some(MemberCause {
+            kind: MemberCauseKind::Crashed,
+            text: "tom went wrong".into()
+        })
+    );
+    assert_eq!(
+        launch::activity(&world.board, &tom, None),
+        MemberActivity::Absent
+    );
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialFailure
+    );
+    assert_eq!(team_summary(&world).headline, "2 of 3 alive; tom is down");
+}
+
+#[test]
+fn a_restart_keeps_live_members_and_degrades_lost_ones() {
+    let mut world = running_mixed_team();
     world.restart();
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "alive"]);
-    ends(&mut world, "tom", Exited::Lost);
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
-    assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::Lost));
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "alive"]
+    );
+    end_session(&mut world, "tom", ProgramExit::Lost);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "degraded"]
+    );
+    assert_eq!(
+        launch_entry(&world, "tom")
+            .cause
+            .map(|member_cause| member_cause.kind),
+        Some(MemberCauseKind::Lost)
+    );
     world.restart();
-    assert_eq!(states(&world).iter().map(|it| it.1).collect::<Vec<_>>(), ["alive", "alive", "degraded"]);
+    assert_eq!(
+        member_states(&world)
+            .iter()
+            .map(|member_state| member_state.1)
+            .collect::<Vec<_>>(),
+        ["alive", "alive", "degraded"]
+    );
 }
 
 #[test]
-fn idle_working_waiting_hung_and_dead_are_told_apart() {
-    let mut world = mixed_and_up();
-    let at = |world: &World, silent| launch::live(&world.board, &entry(world, "tom"), silent);
-    assert_eq!(at(&world, Some(3_600_000)), Live::Idle, "who is not asked says nothing");
-    let task = entry(&world, "tom").task.unwrap();
-    world.ask("ann", Command::Tell { task, text: "look at the tests".into() });
-    says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
-    assert_eq!(at(&world, Some(10)), Live::Working);
-    assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Live::Hung);
-    let (attempt, token) = session(&world, "tom");
+fn idle_working_hung_and_ending_members_are_distinguished() {
+    let mut world = running_mixed_team();
+    let at =
+        |world: &World, silent| launch::activity(&world.board, &launch_entry(world, "tom"), silent);
+    assert_eq!(
+        at(&world, Some(3_600_000)),
+        MemberActivity::Idle,
+        "a silent member without a turn is idle"
+    );
+    let task = launch_entry(&world, "tom").task.unwrap();
+    world.ask(
+        "ann",
+        Command::Tell {
+            task,
+            text: "look at the tests".into(),
+        },
+    );
+    report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
+    assert_eq!(at(&world, Some(10)), MemberActivity::Working);
+    assert_eq!(
+        at(&world, Some(world.board.limits.silence_ms)),
+        MemberActivity::Hung
+    );
+    let (attempt, token) = session_of(&world, "tom");
     let silence = world.board.limits.silence_ms;
-    world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
-    assert_eq!(at(&world, None), Live::Ending);
-    ends(&mut world, "tom", Exited::Lost);
-    assert_eq!(entry(&world, "tom").cause.map(|it| it.kind), Some(Why::Hung));
-    assert_eq!(state(&world, "tom"), State::Degraded);
-    // The silence of somebody who has nothing to do is no sign.
-    let (attempt, token) = session(&world, "alice");
-    world.ask("regatta", Command::ReportSilent { attempt, token, since_ms: Some(silence) });
-    assert_eq!(state(&world, "alice"), State::Alive);
+    world.ask(
+        "regatta",
+        Command::ReportSilent {
+            attempt,
+            token,
+            since_ms: Some(silence),
+        },
+    );
+    assert_eq!(at(&world, None), MemberActivity::Stopping);
+    end_session(&mut world, "tom", ProgramExit::Lost);
+    assert_eq!(
+        launch_entry(&world, "tom")
+            .cause
+            .map(|member_cause| member_cause.kind),
+        Some(MemberCauseKind::Hung)
+    );
+    assert_eq!(member_state(&world, "tom"), MemberState::Degraded);
+    // Silence means nothing for a member that has no turn.
+    let (attempt, token) = session_of(&world, "alice");
+    world.ask(
+        "regatta",
+        Command::ReportSilent {
+            attempt,
+            token,
+            since_ms: Some(silence),
+        },
+    );
+    assert_eq!(member_state(&world, "alice"), MemberState::Alive);
     assert!(!is_stopping(&world, "alice"));
 }
 
-/// What a standing task is at is what its member is at: it is in progress as long as the member lives, and works only in
-/// a turn.
+/// A standing task is in progress as long as its member runs, and is working only during a turn.
 #[test]
 fn a_standing_task_is_idle_while_its_member_is() {
-    let mut world = mixed_and_up();
+    let mut world = running_mixed_team();
     let at = |world: &World, silent| {
-        let task = world.task(entry(world, "tom").task.unwrap());
-        launch::at(&world.board, task, silent)
+        let task = world.task(launch_entry(world, "tom").task.unwrap());
+        launch::activity_of_task(&world.board, task, silent)
     };
-    assert_eq!(at(&world, Some(3_600_000)), Some(Live::Idle));
-    let other = world.add(work("one", &[]));
-    assert_eq!(launch::at(&world.board, world.task(other), None), None, "no session of anybody's");
-    says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
-    assert_eq!(at(&world, Some(10)), Some(Live::Working));
-    assert_eq!(at(&world, Some(world.board.limits.silence_ms)), Some(Live::Hung));
-    turn_ends(&mut world, "tom", 5);
-    assert_eq!(at(&world, None), Some(Live::Idle));
-    // At work on a task beside its session it is the task that is worked on.
-    let docs = regatta_core::task::Add { issue_type: IssueType::Docs, ..work("two", &[]) };
-    world.add_for(docs, Some("harbour/tom"), How::Direct);
-    world.take_supervised("harbour/tom");
-    assert_eq!(launch::live(&world.board, &entry(&world, "tom"), None), Live::Working);
-    assert_eq!(at(&world, None), Some(Live::Idle));
+    assert_eq!(at(&world, Some(3_600_000)), Some(MemberActivity::Idle));
+    let other = world.add(task_to_add("one", &[]));
+    assert_eq!(
+        launch::activity_of_task(&world.board, world.task(other), None),
+        None,
+        "an ordinary task has no member's session"
+    );
+    report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
+    assert_eq!(at(&world, Some(10)), Some(MemberActivity::Working));
+    assert_eq!(
+        at(&world, Some(world.board.limits.silence_ms)),
+        Some(MemberActivity::Hung)
+    );
+    end_turn(&mut world, "tom", 5);
+    assert_eq!(at(&world, None), Some(MemberActivity::Idle));
+    // While a member works on another task, that task is worked on and its standing task is idle.
+    let docs = regatta_core::task::AddTask {
+        issue_type: IssueType::Docs,
+        ..task_to_add("two", &[])
+    };
+    world.add_for(docs, Some("harbour/tom"), AssignMode::Direct);
+    world.take_supervised_task("harbour/tom");
+    assert_eq!(
+        launch::activity(&world.board, &launch_entry(&world, "tom"), None),
+        MemberActivity::Working
+    );
+    assert_eq!(at(&world, None), Some(MemberActivity::Idle));
 }
 
-/// T6: the bus is told what the summary says, once, and when a launch has come to something.
+/// T6: the bus gets a message with the summary when a launch has a result and when the result
+/// changes.
 #[test]
-fn t6_the_bus_is_told_what_the_summary_says() {
-    let mut world = launched("codex", &[("tom", "opencode")]);
-    let told = |world: &World| (world.board.counters.message, record(world).told);
-    resolve(&mut world, &[]);
-    comes_up(&mut world, "amy");
-    assert_eq!(told(&world), (0, None), "it is under way");
-    comes_up(&mut world, "tom");
-    assert_eq!(told(&world), (1, Some(summary(&world).said)));
+fn t6_the_bus_gets_the_summary_when_it_changes() {
+    let mut world = launched_world("codex", &[("tom", "opencode")]);
+    let told = |world: &World| (world.board.counters.message, launch_record(world).announced);
+    report_resolutions(&mut world, &[]);
+    bring_up(&mut world, "amy");
+    assert_eq!(told(&world), (0, None), "the launch is under way");
+    bring_up(&mut world, "tom");
+    assert_eq!(told(&world), (1, Some(team_summary(&world).headline)));
     world.restart();
-    assert_eq!(told(&world).0, 1, "nothing has changed");
-    crashes(&mut world, "tom", Class::Crashed);
+    assert_eq!(told(&world).0, 1, "an unchanged summary was posted again");
+    crash_session(&mut world, "tom", FailureClass::Crashed);
     assert_eq!(told(&world), (2, Some("1 of 2 alive; tom is down".into())));
-    stop(&mut world);
-    ends(&mut world, "amy", Exited::Lost);
-    assert_eq!(told(&world), (3, Some(summary(&world).said)));
+    stop_team(&mut world);
+    end_session(&mut world, "amy", ProgramExit::Lost);
+    assert_eq!(told(&world), (3, Some(team_summary(&world).headline)));
 }
 
 #[test]
-fn a_member_hears_what_is_said_to_it_and_nobody_else_does() {
-    let mut world = mixed_and_up();
-    let told = |world: &World, who: &str| world.board.attempts[&entry(world, who).attempt.unwrap()].talk.tells.clone();
+fn a_message_reaches_the_mentioned_members_only() {
+    let mut world = running_mixed_team();
+    let told = |world: &World, who: &str| {
+        world.board.attempts[&launch_entry(world, who).attempt.unwrap()]
+            .session
+            .follow_ups
+            .clone()
+    };
     let post = |channel: &str, text: &str| {
         let channel = ChannelName::new(channel).unwrap();
-        Command::Post(Post { channel, text: text.into(), labels: vec![], reply_to: None })
+        Command::Post(PostMessage {
+            channel,
+            text: text.into(),
+            labels: vec![],
+            reply_to: None,
+        })
     };
     world.ask("harbour/amy", post("@harbour/tom", "take the parser"));
-    world.ask("ann", post("harbour", "@harbour/alice and @harbour/amy: lunch"));
-    world.ask("harbour/tom", post("harbour", "@harbour/tom notes to myself"));
+    world.ask(
+        "ann",
+        post("harbour", "@harbour/alice and @harbour/amy: lunch"),
+    );
+    world.ask(
+        "harbour/tom",
+        post("harbour", "@harbour/tom notes to myself"),
+    );
     assert_eq!(told(&world, "tom").len(), 1);
-    assert!(told(&world, "tom")[0].contains("from harbour/amy") && told(&world, "tom")[0].contains("take the parser"));
-    assert_eq!((told(&world, "alice").len(), told(&world, "amy").len()), (1, 1));
-    // A turn that has ended is not the end of a member.
-    says(&mut world, "tom", 4, Said::TurnStarted { n: 1 });
-    turn_ends(&mut world, "tom", 5);
-    assert_eq!(state(&world, "tom"), State::Alive);
-    assert!(!world.board.attempts[&session(&world, "tom").0].talk.closing);
+    assert!(
+        told(&world, "tom")[0].contains("from harbour/amy")
+            && told(&world, "tom")[0].contains("take the parser")
+    );
+    assert_eq!(
+        (told(&world, "alice").len(), told(&world, "amy").len()),
+        (1, 1)
+    );
+    // The end of a turn does not end the member's session.
+    report_event(&mut world, "tom", 4, AgentEvent::TurnStarted { n: 1 });
+    end_turn(&mut world, "tom", 5);
+    assert_eq!(member_state(&world, "tom"), MemberState::Alive);
+    assert!(
+        !world.board.attempts[&session_of(&world, "tom").0]
+            .session
+            .closing
+    );
 }
 
 #[test]
-fn a_member_takes_tasks_under_its_own_capacity() {
-    let mut world = mixed_and_up();
-    let docs = |it: &str| regatta_core::task::Add { issue_type: IssueType::Docs, ..work(it, &[]) };
-    let first = world.add_for(docs("one"), Some("harbour/tom"), How::Direct);
-    world.add_for(docs("two"), Some("harbour/tom"), How::Queue);
-    let grant = world.take_supervised("harbour/tom");
+fn a_member_takes_at_most_max_tasks_besides_its_session() {
+    let mut world = running_mixed_team();
+    let docs = |s: &str| regatta_core::task::AddTask {
+        issue_type: IssueType::Docs,
+        ..task_to_add(s, &[])
+    };
+    let first = world.add_for(docs("one"), Some("harbour/tom"), AssignMode::Direct);
+    world.add_for(docs("two"), Some("harbour/tom"), AssignMode::Queue);
+    let grant = world.take_supervised_task("harbour/tom");
     assert_eq!(grant.task, first);
-    assert!(world.poll_supervised("harbour/tom").is_none(), "max_tasks is 1, and its session counts for nothing");
-    // A stop ends that, too, and the work waits.
-    stop(&mut world);
+    assert!(
+        world.poll_supervised("harbour/tom").is_none(),
+        "max_tasks is 1, not counting the session"
+    );
+    // A stop ends the task's attempt, too, and the task waits.
+    stop_team(&mut world);
     assert!(world.board.attempts[&grant.attempt].stopping.is_some());
-    ends(&mut world, "tom", Exited::Lost);
+    end_session(&mut world, "tom", ProgramExit::Lost);
     assert!(!is_stopping(&world, "amy"), "tom still works");
     let (attempt, token) = (grant.attempt, grant.token);
-    world.ask("regatta", Command::ReportExited { attempt, token, how: Exited::Lost });
+    world.ask(
+        "regatta",
+        Command::ReportExited {
+            attempt,
+            token,
+            exit: ProgramExit::Lost,
+        },
+    );
     assert!(is_stopping(&world, "amy"));
-    assert_eq!(world.task(first).status, regatta_core::task::Status::Pending);
+    assert_eq!(
+        world.task(first).status,
+        regatta_core::task::TaskStatus::Pending
+    );
 }
 
 #[test]
-fn a_side_lane_waits_its_turn_when_many_attach() {
-    let mut world = World::with(&[]);
+fn side_lanes_start_only_as_many_at_a_time_as_configured() {
+    let mut world = World::with_agents(&[]);
     let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes = Lanes { concurrency: 2, ..Lanes::default() };
+    ask.settings.lanes = LaneSettings {
+        concurrency: 2,
+        ..LaneSettings::default()
+    };
     world.ask("ann", Command::AddProject(ask));
     let names = ["a", "b", "c", "d", "e"];
-    create(&mut world, wanted("codex", &names.map(|it| (it, "opencode"))));
-    launch_it(&mut world);
-    resolve(&mut world, &[]);
-    comes_up(&mut world, "amy");
-    let coming = |world: &World| record(world).members.iter().filter(|it| it.state == State::Starting).count();
+    create_team(
+        &mut world,
+        team_settings("codex", &names.map(|name| (name, "opencode"))),
+    );
+    launch_team(&mut world);
+    report_resolutions(&mut world, &[]);
+    bring_up(&mut world, "amy");
+    let coming = |world: &World| {
+        launch_record(world)
+            .members
+            .iter()
+            .filter(|launch| launch.state == MemberState::Starting)
+            .count()
+    };
     assert_eq!(coming(&world), 2);
-    comes_up(&mut world, "a");
-    assert_eq!((coming(&world), state(&world, "c")), (2, State::Starting));
-    crashes(&mut world, "b", Class::Crashed);
-    assert_eq!((coming(&world), state(&world, "d")), (2, State::Starting), "who failed makes room, too");
+    bring_up(&mut world, "a");
+    assert_eq!(
+        (coming(&world), member_state(&world, "c")),
+        (2, MemberState::Starting)
+    );
+    crash_session(&mut world, "b", FailureClass::Crashed);
+    assert_eq!(
+        (coming(&world), member_state(&world, "d")),
+        (2, MemberState::Starting),
+        "a failed lane did not make room for the next"
+    );
 }
 
 #[test]
-fn a_provider_that_is_limited_is_left_only_where_the_policy_allows_it() {
+fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
     let limited = |world: &mut World| {
-        // Somebody of that provider ran into the limit.
-        crashes(world, "alice", Class::RateLimit);
-        stop(world);
+        // A member of that provider hits the rate limit.
+        crash_session(world, "alice", FailureClass::RateLimit);
+        stop_team(world);
         for who in ["tom", "amy"] {
-            ends(world, who, Exited::Lost);
+            end_session(world, who, ProgramExit::Lost);
         }
     };
-    let mut world = mixed_and_up();
+    let mut world = running_mixed_team();
     limited(&mut world);
-    launch_it(&mut world);
-    assert_eq!(entry(&world, "alice").got.provider, "codex", "nobody moves it unasked");
-    resolve(&mut world, &[]);
-    assert_eq!(entry(&world, "alice").cause.map(|it| it.kind), Some(Why::Provider));
+    launch_team(&mut world);
+    assert_eq!(
+        launch_entry(&world, "alice").effective.provider,
+        "codex",
+        "the member was moved without a failover rule"
+    );
+    report_resolutions(&mut world, &[]);
+    assert_eq!(
+        launch_entry(&world, "alice")
+            .cause
+            .map(|member_cause| member_cause.kind),
+        Some(MemberCauseKind::Provider)
+    );
 
-    let mut world = mixed_and_up();
+    let mut world = running_mixed_team();
     let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes.failover.insert("codex".into(), vec!["anthropic".into()]);
+    ask.settings
+        .lanes
+        .failover
+        .insert("codex".into(), vec!["anthropic".into()]);
     world.ask("ann", Command::AddProject(ask));
     limited(&mut world);
-    launch_it(&mut world);
-    let alice = entry(&world, "alice");
-    assert_eq!((alice.asked.provider.as_str(), alice.got.provider.as_str()), ("codex", "anthropic"));
-    assert!(alice.notes[0].starts_with("moved from codex to anthropic"), "{:?}", alice.notes);
+    launch_team(&mut world);
+    let alice = launch_entry(&world, "alice");
+    assert_eq!(
+        (
+            alice.requested.provider.as_str(),
+            alice.effective.provider.as_str()
+        ),
+        ("codex", "anthropic")
+    );
+    assert!(
+        alice.notes[0].starts_with("moved from codex to anthropic"),
+        "{:?}",
+        alice.notes
+    );
 }
 
 #[test]
-fn somebody_can_be_left_out_but_not_the_lead() {
-    let mut world = World::with(&[]);
-    create(&mut world, wanted("codex", &[("tom", "opencode")]));
-    let ask = |who: &str| asks(Ask::Launch { team: harbour(), left_out: vec![name(who)] });
-    assert!(matches!(world.refused("ann", ask("amy")), Refusal::Invalid { .. }));
+fn a_launch_can_leave_out_a_member_but_not_the_lead() {
+    let mut world = World::with_agents(&[]);
+    create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
+    let ask = |who: &str| {
+        team_command(TeamCommand::Launch {
+            team: team_name(),
+            left_out: vec![member_name(who)],
+        })
+    };
+    assert!(matches!(
+        world.ask_refused("ann", ask("amy")),
+        Refusal::Invalid { .. }
+    ));
     world.ask("ann", ask("tom"));
-    resolve(&mut world, &[]);
-    comes_up(&mut world, "amy");
-    assert_eq!(record(&world).outcome(), launch::Outcome::PartialSkipped);
-    assert_eq!(record(&world).expected_members.len(), 2, "T1");
+    report_resolutions(&mut world, &[]);
+    bring_up(&mut world, "amy");
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::PartialSkipped
+    );
+    assert_eq!(launch_record(&world).expected_members.len(), 2, "T1");
 }
 
 #[test]
-fn a_deleted_team_comes_back_as_it_was() {
-    let mut world = mixed_and_up();
-    let delete = asks(Ask::Delete { team: harbour() });
-    assert!(matches!(world.refused("ann", delete.clone()), Refusal::TeamRuns { .. }));
-    stop(&mut world);
+fn undelete_restores_the_team_and_its_last_launch() {
+    let mut world = running_mixed_team();
+    let delete = team_command(TeamCommand::Delete { team: team_name() });
+    assert!(matches!(
+        world.ask_refused("ann", delete.clone()),
+        Refusal::TeamRuns { .. }
+    ));
+    stop_team(&mut world);
     for who in ["tom", "amy", "alice"] {
-        ends(&mut world, who, Exited::Lost);
+        end_session(&mut world, who, ProgramExit::Lost);
     }
-    let (before, launch) = (team(&world), record(&world));
+    let (before, launch) = (team(&world), launch_record(&world));
     world.ask("ann", delete);
     assert!(matches!(
-        world.refused("ann", asks(Ask::Launch { team: harbour(), left_out: vec![] })),
+        world.ask_refused(
+            "ann",
+            team_command(TeamCommand::Launch {
+                team: team_name(),
+                left_out: vec![]
+            })
+        ),
         Refusal::NoSuchTeam { .. }
     ));
-    assert!(summary(&world).deleted);
-    world.ask("ann", asks(Ask::Undelete { team: harbour() }));
-    assert_eq!(Team { updated_wall: before.updated_wall, ..team(&world) }, before);
-    assert_eq!(record(&world), launch);
+    assert!(team_summary(&world).deleted);
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Undelete { team: team_name() }),
+    );
+    assert_eq!(
+        Team {
+            updated_unix_ms: before.updated_unix_ms,
+            ..team(&world)
+        },
+        before
+    );
+    assert_eq!(launch_record(&world), launch);
 }
 
 #[test]
-fn a_session_whose_context_is_full_goes_on_in_another() {
-    let mut world = mixed_and_up();
-    let first = session(&world, "tom").0;
-    crashes(&mut world, "tom", Class::ContextFull);
-    assert_ne!(session(&world, "tom").0, first);
-    assert_eq!(state(&world, "tom"), State::Starting);
-    comes_up(&mut world, "tom");
-    assert_eq!(record(&world).outcome(), launch::Outcome::CleanSuccess);
+fn a_session_with_a_full_context_is_replaced_by_a_new_one() {
+    let mut world = running_mixed_team();
+    let first = session_of(&world, "tom").0;
+    crash_session(&mut world, "tom", FailureClass::ContextFull);
+    assert_ne!(session_of(&world, "tom").0, first);
+    assert_eq!(member_state(&world, "tom"), MemberState::Starting);
+    bring_up(&mut world, "tom");
+    assert_eq!(
+        launch_record(&world).outcome(),
+        launch::LaunchOutcome::CleanSuccess
+    );
 }
 
 #[test]
-fn the_edit_of_a_stopped_team_is_free() {
-    let mut world = World::with(&[]);
-    create(&mut world, wanted("codex", &[("tom", "opencode")]));
-    let edit = Edit { members: Some(vec![member("eve", "codex")]), ..Edit::default() };
-    world.ask("ann", asks(Ask::Edit { team: harbour(), edit }));
+fn a_team_that_was_never_launched_can_be_edited() {
+    let mut world = World::with_agents(&[]);
+    create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
+    let edit = EditTeam {
+        members: Some(vec![member("eve", "codex")]),
+        ..EditTeam::default()
+    };
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit,
+        }),
+    );
     assert_eq!(team(&world).members, [member("eve", "codex")]);
-    let wrong = Edit { lead: Some(member("amy", "opencode")), ..Edit::default() };
-    let refusal = world.refused("ann", asks(Ask::Edit { team: harbour(), edit: wrong }));
-    assert!(refusal.message().contains("opencode cannot lead a mixed team"), "{}", refusal.message());
-    assert_eq!(team(&world).lead, member("amy", "codex"), "a refusal leaves nothing behind");
+    let wrong = EditTeam {
+        lead: Some(member("amy", "opencode")),
+        ..EditTeam::default()
+    };
+    let refusal = world.ask_refused(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit: wrong,
+        }),
+    );
+    assert!(
+        refusal
+            .message()
+            .contains("opencode cannot lead a mixed team"),
+        "{}",
+        refusal.message()
+    );
+    assert_eq!(
+        team(&world).lead,
+        member("amy", "codex"),
+        "the refused edit changed the team"
+    );
     assert!(world.board.launches.is_empty());
-    assert_eq!(entry_kinds(&world), [Kind::Primary]);
+    assert_eq!(planned_lane_kinds(&world), [LaneKind::Primary]);
 }
 
-/// The lanes there would be today.
-fn entry_kinds(world: &World) -> Vec<Kind> {
-    let (lead, members) = team(world).seats();
-    let plan = regatta_core::lane::plan(&lead, &members, &Lanes::default()).unwrap();
-    plan.lanes.iter().map(|it| it.kind).collect()
+/// Returns the kinds of the lanes that a launch would have now.
+fn planned_lane_kinds(world: &World) -> Vec<LaneKind> {
+    let (lead, members) = team(world).planned_members();
+    let plan = regatta_core::lane::plan(&lead, &members, &LaneSettings::default()).unwrap();
+    plan.lanes.iter().map(|lane| lane.kind).collect()
 }
 
 #[test]
 fn a_member_is_an_agent_with_its_own_name() {
-    let world = mixed_and_up();
+    let world = running_mixed_team();
     let tom = &world.board.agents[&agent("harbour/tom")];
-    assert_eq!((tom.provider.as_deref(), tom.max_tasks), (Some("opencode"), 1));
+    assert_eq!(
+        (tom.provider.as_deref(), tom.max_tasks),
+        (Some("opencode"), 1)
+    );
     assert!(tom.offline.is_none());
-    assert_eq!(world.board.attempts[&session(&world, "tom").0].agent, agent("harbour/tom"));
+    assert_eq!(
+        world.board.attempts[&session_of(&world, "tom").0].agent,
+        agent("harbour/tom")
+    );
 }
 
-/// D9: an unknown field with the name of a stored one would be written beside it, and the row could not be read again. So
-/// such a field is refused, also in an edit; a field that really is unknown is kept.
+/// D9: an unknown field with the name of a stored field would be written next to it, and the row
+/// could not be read again. Such a field is refused, also in an edit. Other unknown fields are
+/// kept.
 #[test]
-fn d9_an_unknown_field_of_a_team_has_no_stored_fields_name() {
-    let stored = ["launch", "again", "deleted_wall", "created_wall", "updated_wall"];
-    let extra = |name: &str| Extra::from([(name.to_owned(), Value::Whole(7))]);
-    let refused = |world: &mut World, ask: Ask, field: &str| {
-        let said = format!("{:?}", world.refused("ann", asks(ask)));
-        assert!(said.contains(&format!("{field} cannot be set")), "{field}: {said}");
+fn d9_an_unknown_field_with_the_name_of_a_stored_field_is_refused() {
+    let stored = [
+        "launch",
+        "again",
+        "deleted_wall",
+        "created_wall",
+        "updated_wall",
+    ];
+    let extra = |name: &str| UnknownFields::from([(name.to_owned(), ExtraValue::U64(7))]);
+    let refused = |world: &mut World, ask: TeamCommand, field: &str| {
+        let said = format!("{:?}", world.ask_refused("ann", team_command(ask)));
+        assert!(
+            said.contains(&format!("{field} cannot be set")),
+            "{field}: {said}"
+        );
     };
-    let mut world = World::with(&[]);
+    let mut world = World::with_agents(&[]);
     for field in stored {
-        refused(&mut world, Ask::Create(Create { extra: extra(field), ..wanted("codex", &[]) }), field);
+        refused(
+            &mut world,
+            TeamCommand::Create(CreateTeam {
+                extra: extra(field),
+                ..team_settings("codex", &[])
+            }),
+            field,
+        );
     }
-    create(&mut world, Create { extra: extra("colour"), ..wanted("codex", &[]) });
+    create_team(
+        &mut world,
+        CreateTeam {
+            extra: extra("colour"),
+            ..team_settings("codex", &[])
+        },
+    );
     for field in stored.into_iter().chain(["name", "project"]) {
-        let edit = Edit { extra: extra(field), ..Edit::default() };
-        refused(&mut world, Ask::Edit { team: harbour(), edit }, field);
+        let edit = EditTeam {
+            extra: extra(field),
+            ..EditTeam::default()
+        };
+        refused(
+            &mut world,
+            TeamCommand::Edit {
+                team: team_name(),
+                edit,
+            },
+            field,
+        );
     }
-    let edit = Edit { extra: extra("weather"), ..Edit::default() };
-    world.ask("ann", asks(Ask::Edit { team: harbour(), edit }));
-    let kept: Vec<&String> = world.board.teams[&harbour()].extra.keys().collect();
+    let edit = EditTeam {
+        extra: extra("weather"),
+        ..EditTeam::default()
+    };
+    world.ask(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit,
+        }),
+    );
+    let kept: Vec<&String> = world.board.teams[&team_name()].extra.keys().collect();
     assert_eq!(kept, ["colour", "weather"]);
 }
 
-/// Names that people use for providers make the same team as the providers' own names.
+/// Common names of providers give the same team as the providers' own names.
 #[test]
-fn usual_names_of_providers_make_the_same_lanes() {
-    let mut world = launched("claude", &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")]);
-    let lanes: Vec<(String, String)> =
-        record(&world).members.iter().map(|it| (it.got.provider.clone(), it.lane.clone().unwrap().id)).collect();
-    let expected = [("anthropic", "primary"), ("codex", "primary"), ("codex", "primary"), ("opencode", "opencode:tom")];
-    assert_eq!(lanes, expected.map(|(provider, lane)| (provider.to_owned(), lane.to_owned())));
-    resolve(&mut world, &[]);
-    let provider = |text: &str| world.board.agents[&team(&world).agent(&name(text))].provider.clone();
-    assert_eq!((provider("amy").as_deref(), provider("tom").as_deref()), (Some("anthropic"), Some("opencode")));
+fn common_names_of_providers_make_the_same_lanes() {
+    let mut world = launched_world(
+        "claude",
+        &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")],
+    );
+    let lanes: Vec<(String, String)> = launch_record(&world)
+        .members
+        .iter()
+        .map(|launch| {
+            (
+                launch.effective.provider.clone(),
+                launch.lane.clone().unwrap().id,
+            )
+        })
+        .collect();
+    let expected = [
+        ("anthropic", "primary"),
+        ("codex", "primary"),
+        ("codex", "primary"),
+        ("opencode", "opencode:tom"),
+    ];
+    assert_eq!(
+        lanes,
+        expected.map(|(provider, lane)| (provider.to_owned(), lane.to_owned()))
+    );
+    report_resolutions(&mut world, &[]);
+    let provider = |text: &str| {
+        world.board.agents[&team(&world).agent(&member_name(text))]
+            .provider
+            .clone()
+    };
+    assert_eq!(
+        (provider("amy").as_deref(), provider("tom").as_deref()),
+        (Some("anthropic"), Some("opencode"))
+    );
 }
 
-/// Tasks and agents mean the same provider, however each of them is written.
+/// Tasks and agents store the provider's own name, whichever of its names they were given.
 #[test]
-fn a_task_for_a_provider_is_taken_under_any_of_its_names() {
-    let mut world = World::with(&[]);
-    world.ask("ann", Command::RegisterAgent(Register { provider: Some("OpenAI".into()), ..registers("bob", 1) }));
-    let mut ask = work("a", &["a.txt"]);
+fn a_providers_common_name_is_stored_as_its_own_name() {
+    let mut world = World::with_agents(&[]);
+    world.ask(
+        "ann",
+        Command::RegisterAgent(RegisterAgent {
+            provider: Some("OpenAI".into()),
+            ..registration("bob", 1)
+        }),
+    );
+    let mut ask = task_to_add("a", &["a.txt"]);
     ask.provider = Some("Codex".into());
-    world.ask("ann", Command::AddTask { task: ask, assign: None, how: How::Queue });
-    assert_eq!(world.board.agents[&agent("bob")].provider.as_deref(), Some("codex"));
-    assert!(world.board.tasks.values().all(|task| task.provider.as_deref() == Some("codex")));
+    world.ask(
+        "ann",
+        Command::AddTask {
+            task: ask,
+            assign: None,
+            how: AssignMode::Queue,
+        },
+    );
+    assert_eq!(
+        world.board.agents[&agent("bob")].provider.as_deref(),
+        Some("codex")
+    );
+    assert!(
+        world
+            .board
+            .tasks
+            .values()
+            .all(|task| task.provider.as_deref() == Some("codex"))
+    );
 }
 
-/// A field that is most likely misspelt is refused at every door; a field of a newer version is kept.
+/// A field that is probably misspelt is refused, in a new team and in an edit. Other unknown fields
+/// may come from a newer version and are kept.
 #[test]
-fn misspelt_fields_and_unknown_providers_are_refused_with_the_nearest_known_one() {
-    let mut world = World::with(&[]);
-    let extra = |name: &str| Extra::from([(name.to_owned(), Value::Text("opencode".into()))]);
+fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
+    let mut world = World::with_agents(&[]);
+    let extra = |name: &str| {
+        UnknownFields::from([(name.to_owned(), ExtraValue::String("opencode".into()))])
+    };
     let with = |field: &str| {
-        let mut ask = wanted("codex", &[]);
-        ask.members = vec![Member { extra: extra(field), ..Member::named(name("tom")) }];
+        let mut ask = team_settings("codex", &[]);
+        ask.members = vec![TeamMember {
+            extra: extra(field),
+            ..TeamMember::named(member_name("tom"))
+        }];
         ask
     };
-    let refusal = world.refused("ann", asks(Ask::Create(with("provder"))));
+    let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(with("provder"))));
     assert_eq!(
         (refusal.message().as_str(), refusal.hint().as_str()),
         ("member tom has no field provder", "write provider")
     );
-    for (provider, hint) in [("codx", "write codex"), ("acme", "[lanes.policy] acme = \"secondary\"")] {
-        let refusal = world.refused("ann", asks(Ask::Create(wanted("codex", &[("tom", provider)]))));
-        assert!(refusal.message().contains(&format!("the provider of tom is unknown: {provider}")), "{refusal:?}");
+    for (provider, hint) in [
+        ("codx", "write codex"),
+        ("acme", "[lanes.policy] acme = \"secondary\""),
+    ] {
+        let refusal = world.ask_refused(
+            "ann",
+            team_command(TeamCommand::Create(team_settings(
+                "codex",
+                &[("tom", provider)],
+            ))),
+        );
+        assert!(
+            refusal
+                .message()
+                .contains(&format!("the provider of tom is unknown: {provider}")),
+            "{refusal:?}"
+        );
         assert!(refusal.hint().contains(hint), "{refusal:?}");
     }
-    create(&mut world, with("x_future"));
-    let edit = Edit { members: Some(with("mdel").members), ..Edit::default() };
-    let refusal = world.refused("ann", asks(Ask::Edit { team: harbour(), edit }));
+    create_team(&mut world, with("x_future"));
+    let edit = EditTeam {
+        members: Some(with("mdel").members),
+        ..EditTeam::default()
+    };
+    let refusal = world.ask_refused(
+        "ann",
+        team_command(TeamCommand::Edit {
+            team: team_name(),
+            edit,
+        }),
+    );
     assert_eq!(refusal.hint(), "write model");
 }
 
-/// The lists of fields by which spelling is checked are those that are written.
+/// The lists that the spelling check uses contain exactly the fields that are written.
 #[test]
 fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
-    let schema = |value: serde_json::Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let schema = |value: serde_json::Value| {
+        value
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect::<Vec<_>>()
+    };
     let text = |word: &str| Some(word.to_owned());
-    let member = Member {
+    let member = TeamMember {
         role: text("a"),
         workflow: text("a"),
-        isolation: Some(regatta_core::team::Isolation::Worktree),
+        isolation: Some(regatta_core::team::MemberIsolation::Worktree),
         provider: text("a"),
         backend: text("a"),
         model: text("a"),
@@ -711,21 +1362,27 @@ fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
         environment: text("a"),
         max_tasks: Some(1),
         script: text("[]"),
-        ..Member::named(name("tom"))
+        ..TeamMember::named(member_name("tom"))
     };
-    let environment = Environment {
+    let environment = TeamEnvironment {
         mode: text("a"),
-        confine: Some(regatta_core::agent::Level::Off),
+        sandbox: Some(regatta_core::agent::SandboxLevel::Off),
         egress: vec!["a".into()],
         read: vec!["a".into()],
         write: vec!["a".into()],
-        ..Environment::default()
+        ..TeamEnvironment::default()
     };
     let sorted = |fields: &[&str]| {
         let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
         fields.sort_unstable();
         fields
     };
-    assert_eq!(schema(serde_json::to_value(member).unwrap()), sorted(Member::FIELDS));
-    assert_eq!(schema(serde_json::to_value(environment).unwrap()), sorted(Environment::FIELDS));
+    assert_eq!(
+        schema(serde_json::to_value(member).unwrap()),
+        sorted(TeamMember::FIELDS)
+    );
+    assert_eq!(
+        schema(serde_json::to_value(environment).unwrap()),
+        sorted(TeamEnvironment::FIELDS)
+    );
 }

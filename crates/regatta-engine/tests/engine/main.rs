@@ -1,19 +1,19 @@
-//! Tests of the engine against fakes of all ports: one story per promise, the low-level ones first,
-//! and a crash between every two steps last.
+//! Tests of the engine with fakes of all ports. Each module tests one area, and `crash` kills the
+//! engine at every step.
 
-#![expect(clippy::unwrap_used, reason = "a helper that cannot go on fails its test")]
+#![expect(clippy::unwrap_used, reason = "a helper that fails must fail its test")]
 
 mod claims; // waits for claims
+mod collision_scan; // collisions of unfinished work
 mod commits; // durable before answered, and committed together
 mod crash; // a crash between every two steps
-mod forgetting;
-mod judging;
+mod dropped_work_gc;
 mod landings; // from a task to the trunk
-mod past; // the board at any revision, and the timelines of tasks
-mod radar; // collisions of unfinished work
 mod redaction; // secrets in stored and passed-on texts
 mod restarts; // shutdown, stop and restart
+mod sessions;
 mod support;
-mod talks;
+mod timeline; // the board at any revision, and the timelines of tasks
+mod validation;
 mod views;
 mod workspaces; // setup of workspaces

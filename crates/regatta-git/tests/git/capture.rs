@@ -1,3 +1,5 @@
+//! Tests of capturing the work in a workspace.
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -9,20 +11,36 @@ use regatta_engine::ports::git::Git;
 use crate::world::*;
 
 /// Configures `dir`'s repository to run a command at every opportunity.
-fn poison(dir: &Path, canary: &Path) {
+fn configure_hostile_repo(dir: &Path, canary: &Path) {
     let touch = format!("touch '{}'; cat", canary.display());
     let script = dir.join(".git/evil");
     write(&script, format!("#!/bin/sh\n{touch}\n"));
     make_executable(&script);
     let script = script.to_str().unwrap().to_owned();
-    for key in ["core.fsmonitor", "core.sshCommand", "core.pager", "core.editor", "core.alternateRefsCommand"] {
+    for key in [
+        "core.fsmonitor",
+        "core.sshCommand",
+        "core.pager",
+        "core.editor",
+        "core.alternateRefsCommand",
+    ] {
         git(dir, &["config", key, &script]);
     }
-    for key in ["filter.evil.clean", "filter.evil.smudge", "filter.evil.process", "diff.evil.textconv"] {
+    for key in [
+        "filter.evil.clean",
+        "filter.evil.smudge",
+        "filter.evil.process",
+        "diff.evil.textconv",
+    ] {
         git(dir, &["config", key, &touch]);
     }
     git(dir, &["config", "filter.evil.required", "true"]);
-    for hook in ["pre-commit", "post-index-change", "reference-transaction", "post-checkout"] {
+    for hook in [
+        "pre-commit",
+        "post-index-change",
+        "reference-transaction",
+        "post-checkout",
+    ] {
         let hook = dir.join(".git/hooks").join(hook);
         write(&hook, format!("#!/bin/sh\n{touch}\n"));
         make_executable(&hook);
@@ -31,32 +49,32 @@ fn poison(dir: &Path, canary: &Path) {
 }
 
 #[test]
-fn s5_nothing_the_agent_configured_is_run() {
+fn s5_no_command_from_the_agents_git_configuration_runs() {
     let world = World::new();
     let canary = world.home.path().join("canary");
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
-    poison(&workspace, &canary);
-    // The trap works, as the agent's own git triggers it.
+    configure_hostile_repo(&workspace, &canary);
+    // The agent's own git runs the command, so the trap works.
     try_git(&workspace, ["status"]);
     assert!(canary.exists());
     fs::remove_file(&canary).unwrap();
 
     let capture = world.capture(A1);
     assert_eq!(capture.changed, [".gitattributes", "a.txt"]);
-    world.unkept(A1);
+    world.uncaptured_paths(A1);
     let old = world.tip();
     let new = world.clean_trial(&capture.commit);
     world.git.stage(&world.repo, SLOT, &new).unwrap();
     world.land(&old, &new);
     world.prepare(A2);
-    world.remove(A1);
+    world.remove_workspace(A1);
     assert!(!canary.exists());
-    assert_eq!(world.kept(&capture.commit, "a.txt"), "work");
+    assert_eq!(world.read_from_vault(&capture.commit, "a.txt"), "work");
 }
 
 #[test]
-fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
+fn s5_a_hostile_submodule_runs_nothing_and_stays_a_submodule() {
     let world = World::new();
     let sub = world.user().join("sub");
     init(&sub, &[]);
@@ -73,12 +91,15 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     let canary = world.home.path().join("canary");
     let theirs = workspace.join("sub");
     git(&workspace, &["clone", "-q", sub.to_str().unwrap(), "sub"]);
-    poison(&theirs, &canary);
+    configure_hostile_repo(&theirs, &canary);
     write(theirs.join("inner"), "y\n");
     // Uncommitted edits do not land. They are named and kept.
-    let error = world.git.capture(&world.repo, A1, &by("work")).unwrap_err();
+    let error = world
+        .git
+        .capture(&world.repo, A1, &authorship("work"))
+        .unwrap_err();
     assert_eq!(error.code, "submodule_edited", "{error}");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     assert!(!canary.exists());
     write(theirs.join("inner"), "x\n");
     let _poison = fs::remove_file(theirs.join(".gitattributes"));
@@ -89,20 +110,32 @@ fn s5_a_poisoned_submodule_runs_nothing_and_keeps_its_place() {
     assert_eq!(capture.changed, ["emptied", "plain", "plain/file"]);
     let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "sub"]);
     assert!(entry.starts_with("160000 commit"), "{entry}");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     assert!(!canary.exists());
 }
 
 /// Q3: a moved submodule pointer is captured, whether the agent committed it or checked it out.
 #[test]
-fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
-    for how in ["checked out", "committed", "committed with a module directory"] {
+fn q3_a_moved_submodule_pointer_is_captured_and_lands() {
+    for how in [
+        "checked out",
+        "committed",
+        "committed with a module directory",
+    ] {
         let world = World::new();
         let sub = world.home.path().join("library");
         init(&sub, &[]);
         write(sub.join("inner"), "one\n");
         commit_all(&sub, "first");
-        let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", sub.to_str().unwrap(), "lib"];
+        let add = [
+            "-c",
+            "protocol.file.allow=always",
+            "submodule",
+            "--quiet",
+            "add",
+            sub.to_str().unwrap(),
+            "lib",
+        ];
         git(world.user(), &add);
         commit_all(world.user(), "with a submodule");
         write(sub.join("inner"), "two\n");
@@ -110,35 +143,62 @@ fn q3_a_submodule_pointer_that_moved_is_captured_and_lands() {
         let workspace = world.prepare(A1).path;
         match how {
             "checked out" => {
-                git(&workspace.join("lib"), &["fetch", "-q", sub.to_str().unwrap()]);
+                git(
+                    &workspace.join("lib"),
+                    &["fetch", "-q", sub.to_str().unwrap()],
+                );
                 git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
             }
             "committed" => {
                 git(&world.user().join("lib"), &["fetch", "-q"]);
-                git(&workspace, &["update-index", "--cacheinfo", &format!("160000,{newer},lib")]);
+                git(
+                    &workspace,
+                    &[
+                        "update-index",
+                        "--cacheinfo",
+                        &format!("160000,{newer},lib"),
+                    ],
+                );
                 git(&workspace, &["commit", "-q", "-m", "newer library"]);
             }
             _ => {
                 fs::remove_dir_all(workspace.join("lib")).unwrap();
-                let update = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "update", "--init"];
+                let update = [
+                    "-c",
+                    "protocol.file.allow=always",
+                    "submodule",
+                    "--quiet",
+                    "update",
+                    "--init",
+                ];
                 git(&workspace, &update);
                 git(&workspace.join("lib"), &["checkout", "-q", newer.as_str()]);
-                assert!(workspace.join("lib/.git").is_file(), "git keeps it apart");
+                assert!(
+                    workspace.join("lib/.git").is_file(),
+                    "git keeps the submodule's git directory elsewhere"
+                );
             }
         }
         let capture = world.capture(A1);
         assert_eq!(capture.changed, ["lib"], "{how}");
         let new = world.clean_trial(&capture.commit);
         let entry = git(&world.vault(), &["ls-tree", new.as_str(), "lib"]);
-        assert!(entry.starts_with(&format!("160000 commit {newer}")), "{how}: {entry}");
-        assert_eq!(world.land(&capture.base, &new), regatta_engine::ports::git::Move::Moved, "{how}");
+        assert!(
+            entry.starts_with(&format!("160000 commit {newer}")),
+            "{how}: {entry}"
+        );
+        assert_eq!(
+            world.land(&capture.base, &new),
+            regatta_engine::ports::git::TrunkMoveResult::Moved,
+            "{how}"
+        );
     }
 }
 
-/// Q3: a submodule that the agent added and committed is captured as one. A repository that it did
-/// not commit is captured as plain files.
+/// Q3: a repository inside the workspace that the agent did not commit as a submodule is captured
+/// as plain files.
 #[test]
-fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
+fn q3_a_new_submodule_is_captured_as_a_submodule_only_if_committed() {
     for is_committed in [true, false] {
         let world = World::new();
         let sub = world.home.path().join("library");
@@ -147,7 +207,15 @@ fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
         let first = commit_all(&sub, "first");
         let workspace = world.prepare(A1).path;
         if is_committed {
-            let add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", sub.to_str().unwrap(), "lib"];
+            let add = [
+                "-c",
+                "protocol.file.allow=always",
+                "submodule",
+                "--quiet",
+                "add",
+                sub.to_str().unwrap(),
+                "lib",
+            ];
             git(&workspace, &add);
             git(&workspace, &["commit", "-q", "-m", "with a library"]);
         } else {
@@ -157,7 +225,10 @@ fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
         let entry = git(&world.vault(), &["ls-tree", capture.commit.as_str(), "lib"]);
         if is_committed {
             assert_eq!(capture.changed, [".gitmodules", "lib"]);
-            assert!(entry.starts_with(&format!("160000 commit {first}")), "{entry}");
+            assert!(
+                entry.starts_with(&format!("160000 commit {first}")),
+                "{entry}"
+            );
         } else {
             assert_eq!(capture.changed, ["lib/inner"]);
         }
@@ -166,7 +237,7 @@ fn q3_a_new_submodule_is_one_only_if_the_agent_committed_it() {
 
 /// S5: a submodule's git directory in another place is not followed.
 #[test]
-fn s5_a_submodules_git_file_that_points_outside_names_nothing() {
+fn s5_a_submodules_git_file_that_points_outside_is_not_followed() {
     let world = World::new();
     let sub = world.user().join("sub");
     init(&sub, &[]);
@@ -176,30 +247,40 @@ fn s5_a_submodules_git_file_that_points_outside_names_nothing() {
     init(&elsewhere, &[]);
     commit_all(&elsewhere, "elsewhere");
     let workspace = world.prepare(A1).path;
-    write(workspace.join("sub/.git"), format!("gitdir: {}\n", elsewhere.join(".git").display()));
+    write(
+        workspace.join("sub/.git"),
+        format!("gitdir: {}\n", elsewhere.join(".git").display()),
+    );
     assert_eq!(world.capture(A1).changed, Vec::<String>::new());
 }
 
 #[test]
-fn what_the_agent_did_to_its_git_directory_does_not_matter() {
+fn capture_does_not_depend_on_the_workspaces_git_directory() {
     let world = World::new();
     let elsewhere = world.user().join(".git");
     type Damage<'a> = (&'a str, &'a dyn Fn(&Path));
     let damages: [Damage<'_>; 6] = [
-        ("committed", &|it| drop(commit_all(it, "the agent's own"))),
-        ("deleted", &|it| fs::remove_dir_all(it.join(".git")).unwrap()),
-        ("a file", &|it| {
-            fs::remove_dir_all(it.join(".git")).unwrap();
-            write(it.join(".git"), format!("gitdir: {}\n", elsewhere.display()));
+        ("committed", &|path| {
+            drop(commit_all(path, "the agent's own"))
         }),
-        ("a link", &|it| {
-            fs::remove_dir_all(it.join(".git")).unwrap();
-            symlink(&elsewhere, it.join(".git")).unwrap();
+        ("deleted", &|path| {
+            fs::remove_dir_all(path.join(".git")).unwrap()
         }),
-        ("torn", &|it| write(it.join(".git/HEAD"), "nonsense")),
-        ("hidden files", &|it| {
-            git(it, &["update-index", "--assume-unchanged", "a.txt"]);
-            write(it.join(".git/info/exclude"), "*\n");
+        ("a file", &|path| {
+            fs::remove_dir_all(path.join(".git")).unwrap();
+            write(
+                path.join(".git"),
+                format!("gitdir: {}\n", elsewhere.display()),
+            );
+        }),
+        ("a link", &|path| {
+            fs::remove_dir_all(path.join(".git")).unwrap();
+            symlink(&elsewhere, path.join(".git")).unwrap();
+        }),
+        ("torn", &|path| write(path.join(".git/HEAD"), "nonsense")),
+        ("hidden files", &|path| {
+            git(path, &["update-index", "--assume-unchanged", "a.txt"]);
+            write(path.join(".git/info/exclude"), "*\n");
         }),
     ];
     let before = git(world.user(), &["show-ref"]);
@@ -212,7 +293,7 @@ fn what_the_agent_did_to_its_git_directory_does_not_matter() {
         let capture = world.capture(attempt);
         assert_eq!(capture.changed, ["a.txt", "new.txt"], "{name}");
         assert_eq!(world.prepare(attempt).base, capture.base, "{name}");
-        world.remove(attempt);
+        world.remove_workspace(attempt);
     }
     assert_eq!(git(world.user(), &["show-ref"]), before);
     assert_eq!(world.status(), "");
@@ -228,21 +309,30 @@ fn q3_every_capture_stays_reachable() {
             (text.trim(), world.capture(A1).commit)
         })
         .into();
-    assert_eq!(captures[0].1, captures[3].1, "the same input gives the same commit");
-    world.remove(A1);
+    assert_eq!(
+        captures[0].1, captures[3].1,
+        "the same input gives the same commit"
+    );
+    world.remove_workspace(A1);
     write(world.user().join("a.txt"), "rewritten\n");
-    git(world.user(), &["commit", "-q", "-a", "--amend", "-m", "rewritten"]);
+    git(
+        world.user(),
+        &["commit", "-q", "-a", "--amend", "-m", "rewritten"],
+    );
     world.prepare(A2);
     git(&world.vault(), &["gc", "-q", "--prune=now"]);
     for (text, commit) in &captures {
-        assert_eq!(world.kept(commit, "a.txt"), *text);
+        assert_eq!(world.read_from_vault(commit, "a.txt"), *text);
     }
-    assert_eq!(git(&world.vault(), &["rev-parse", "refs/regatta/keep/A1"]), captures[3].1.as_str());
+    assert_eq!(
+        git(&world.vault(), &["rev-parse", "refs/regatta/keep/A1"]),
+        captures[3].1.as_str()
+    );
     git(&world.vault(), &["fsck", "--strict", "--connectivity-only"]);
 }
 
 #[test]
-fn ignored_files_are_left_out_and_tracked_ones_never_are() {
+fn capture_leaves_out_ignored_files_and_keeps_tracked_ones() {
     let world = World::new();
     write(world.user().join("tracked.log"), "x\n");
     git(world.user(), &["add", "-f", "tracked.log"]);
@@ -255,17 +345,25 @@ fn ignored_files_are_left_out_and_tracked_ones_never_are() {
     write(workspace.join(".regatta/result.json"), "{}");
     write(workspace.join("sub/.gitignore"), "made/\n");
     write(workspace.join("sub/made/x"), "x");
-    // Later captures start from the base again, so files that were ignored in between are not left
-    // over.
+    // A later capture starts from the base again, so a file that is ignored meanwhile is left out.
     write(workspace.join("later.tmp"), "x");
-    assert_eq!(world.capture(A1).changed, ["later.tmp", "sub/.gitignore", "tracked.log"]);
+    assert_eq!(
+        world.capture(A1).changed,
+        ["later.tmp", "sub/.gitignore", "tracked.log"]
+    );
     write(workspace.join("sub/.gitignore"), "made/\n");
-    write(workspace.join(".gitignore"), "*.log\ntarget/\n.env\n*.tmp\n");
-    assert_eq!(world.capture(A1).changed, [".gitignore", "sub/.gitignore", "tracked.log"]);
+    write(
+        workspace.join(".gitignore"),
+        "*.log\ntarget/\n.env\n*.tmp\n",
+    );
+    assert_eq!(
+        world.capture(A1).changed,
+        [".gitignore", "sub/.gitignore", "tracked.log"]
+    );
 }
 
 #[test]
-fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
+fn s7_every_file_name_mode_and_symbolic_link_is_kept() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     let names: [&[u8]; 10] = [
@@ -290,19 +388,33 @@ fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
     make_fifo(&workspace.join("fifo"));
 
     let capture = world.capture(A1);
-    assert_eq!(capture.changed.len(), names.len() + 4, "{:?}", capture.changed);
+    assert_eq!(
+        capture.changed.len(),
+        names.len() + 4,
+        "{:?}",
+        capture.changed
+    );
     assert!(capture.changed.is_sorted());
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     let old = world.tip();
     let new = world.clean_trial(&capture.commit);
     let stage = world.git.stage(&world.repo, SLOT, &new).unwrap();
-    assert_eq!(world.land(&old, &new), regatta_engine::ports::git::Move::Moved);
+    assert_eq!(
+        world.land(&old, &new),
+        regatta_engine::ports::git::TrunkMoveResult::Moved
+    );
     for place in [stage.as_path(), world.user()] {
         for name in names {
             assert_eq!(read(place.join(OsStr::from_bytes(name))), "x\n");
         }
-        assert_eq!(fs::read_link(place.join("link")).unwrap(), Path::new("/etc/passwd"));
-        assert_eq!(fs::read_link(place.join("dangling")).unwrap(), Path::new("nowhere"));
+        assert_eq!(
+            fs::read_link(place.join("link")).unwrap(),
+            Path::new("/etc/passwd")
+        );
+        assert_eq!(
+            fs::read_link(place.join("dangling")).unwrap(),
+            Path::new("nowhere")
+        );
         let mode = |name| fs::metadata(place.join(name)).unwrap().permissions().mode() & 0o111;
         assert_eq!((mode("a.txt"), mode("run.sh")), (0o111, 0));
     }
@@ -311,11 +423,17 @@ fn s7_any_name_mode_and_kind_of_file_is_kept_as_it_is() {
 
 /// Makes a pipe, which no tree can contain.
 fn make_fifo(path: &Path) {
-    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(path)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
-fn files_and_directories_that_change_places_are_kept() {
+fn file_that_replaces_a_directory_and_the_reverse_are_captured() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     fs::remove_dir_all(workspace.join("src")).unwrap();
@@ -327,12 +445,18 @@ fn files_and_directories_that_change_places_are_kept() {
     fs::remove_file(workspace.join("run.sh")).unwrap();
     symlink(&outside, workspace.join("run.sh")).unwrap();
     let capture = world.capture(A1);
-    assert_eq!(capture.changed, ["a.txt", "a.txt/inner", "run.sh", "src", "src/lib.rs"]);
-    assert_eq!(world.kept(&capture.commit, "run.sh"), outside.to_str().unwrap());
+    assert_eq!(
+        capture.changed,
+        ["a.txt", "a.txt/inner", "run.sh", "src", "src/lib.rs"]
+    );
+    assert_eq!(
+        world.read_from_vault(&capture.commit, "run.sh"),
+        outside.to_str().unwrap()
+    );
 }
 
 #[test]
-fn s6_a_directory_turned_into_a_link_leads_nowhere() {
+fn s6_a_directory_replaced_by_a_link_is_captured_as_a_link() {
     let world = World::new();
     let outside = world.home.path().join("outside");
     write(outside.join("lib.rs"), "secret\n");
@@ -341,16 +465,26 @@ fn s6_a_directory_turned_into_a_link_leads_nowhere() {
     symlink(&outside, workspace.join("src")).unwrap();
     let capture = world.capture(A1);
     assert_eq!(capture.changed, ["src", "src/lib.rs"]);
-    assert_eq!(world.kept(&capture.commit, "src"), outside.to_str().unwrap());
+    assert_eq!(
+        world.read_from_vault(&capture.commit, "src"),
+        outside.to_str().unwrap()
+    );
 
-    // A workspace that is a link is no workspace.
+    // A link in the place of a workspace is refused.
     fs::remove_dir_all(&workspace).unwrap();
     symlink(&outside, &workspace).unwrap();
-    assert_eq!(world.git.capture(&world.repo, A1, &by("x")).unwrap_err().code, "no_workspace");
+    assert_eq!(
+        world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err()
+            .code,
+        "no_workspace"
+    );
 }
 
 #[test]
-fn a_repository_within_is_kept_as_plain_files() {
+fn repository_inside_a_workspace_is_captured_as_plain_files() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     let app = workspace.join("app dir");
@@ -364,19 +498,28 @@ fn a_repository_within_is_kept_as_plain_files() {
     init(&app.join("vendor/lib"), &[]);
     write(app.join("vendor/lib/lib.rs"), "x\n");
     init(&workspace.join("unborn"), &[]);
-    // Also around tracked files.
+    // The same holds for a repository around tracked files.
     init(&workspace.join("src"), &[]);
     write(workspace.join("src/new.rs"), "x\n");
     let capture = world.capture(A1);
-    assert_eq!(capture.changed, ["app dir/.gitignore", "app dir/main.rs", "app dir/vendor/lib/lib.rs", "src/new.rs"]);
+    assert_eq!(
+        capture.changed,
+        [
+            "app dir/.gitignore",
+            "app dir/main.rs",
+            "app dir/vendor/lib/lib.rs",
+            "src/new.rs"
+        ]
+    );
     assert!(!git(&world.vault(), &["ls-tree", "-r", capture.commit.as_str()]).contains("160000"));
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
 }
 
 #[test]
-fn an_edit_in_the_moment_after_the_checkout_is_seen() {
+fn edit_right_after_the_checkout_is_captured() {
     let world = World::new();
-    // The same size, usually within the same tick of the file system's clock.
+    // The new text has the same size and is usually written in the same tick of the file
+    // system's clock.
     for number in 1..=12 {
         let attempt = regatta_core::ids::AttemptId(number);
         let workspace = world.prepare(attempt).path;
@@ -386,7 +529,7 @@ fn an_edit_in_the_moment_after_the_checkout_is_seen() {
 }
 
 #[test]
-fn without_our_index_the_capture_is_the_same() {
+fn capture_without_regattas_index_is_the_same() {
     let world = World::new();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "work\n");
@@ -396,7 +539,7 @@ fn without_our_index_the_capture_is_the_same() {
 }
 
 /// Makes nested directories with these names, and a file in the last.
-fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
+fn write_nested(top: &std::path::Path, names: &[String], file: &str) {
     use rustix::fs::{Mode, OFlags, mkdirat, open, openat};
     let is_dir = OFlags::DIRECTORY | OFlags::RDONLY;
     let mut dir = open(top, is_dir, Mode::empty()).unwrap();
@@ -404,30 +547,42 @@ fn write_deep(top: &std::path::Path, names: &[String], file: &str) {
         mkdirat(&dir, name.as_str(), Mode::RWXU).unwrap();
         dir = openat(&dir, name.as_str(), is_dir, Mode::empty()).unwrap();
     }
-    let made = openat(&dir, file, OFlags::CREATE | OFlags::WRONLY, Mode::RUSR | Mode::WUSR).unwrap();
+    let made = openat(
+        &dir,
+        file,
+        OFlags::CREATE | OFlags::WRONLY,
+        Mode::RUSR | Mode::WUSR,
+    )
+    .unwrap();
     rustix::io::write(&made, b"deep\n").unwrap();
 }
 
 /// Q3, Q5: a path that is too long for the system is named, and no partial capture is made.
 #[test]
-fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
+fn q3_q5_a_path_that_is_too_long_is_named_and_stops_the_capture() {
     for (depth, name) in [(20, 240), (13, 240), (1030, 3)] {
         let world = World::new();
         let workspace = world.prepare(A1).path;
         write(workspace.join("a.txt"), "two\n");
         let names: Vec<String> = (0..depth).map(|_| "d".repeat(name)).collect();
-        write_deep(&workspace, &names, "the-last-file");
-        let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
+        write_nested(&workspace, &names, "the-last-file");
+        let error = world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err();
         assert_eq!(error.code, "path_too_long", "{depth} x {name}: {error}");
-        assert!(error.what.contains("ddd"), "{error}");
-        assert!(world.git.unkept(&world.repo, A1).is_err(), "nobody removes what is not kept");
+        assert!(error.message.contains("ddd"), "{error}");
+        assert!(
+            world.git.uncaptured_paths(&world.repo, A1).is_err(),
+            "without a proof the workspace cannot be removed"
+        );
         std::fs::remove_dir_all(workspace.join(&names[0])).unwrap();
         assert_eq!(world.capture(A1).changed, ["a.txt"]);
     }
     let world = World::new();
     let workspace = world.prepare(A1).path;
     let names: Vec<String> = (0..12).map(|_| "d".repeat(240)).collect();
-    write_deep(&workspace, &names, "f");
+    write_nested(&workspace, &names, "f");
     let capture = world.capture(A1);
     assert_eq!(capture.changed, [format!("{}/f", names.join("/"))]);
     world.clean_trial(&capture.commit);
@@ -435,7 +590,7 @@ fn q3_a_path_that_is_too_long_is_named_and_stops_the_capture() {
 
 /// S6, Q3: an unreadable directory may contain work, so it is named and not skipped.
 #[test]
-fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
+fn q3_an_unreadable_directory_stops_the_capture() {
     if rustix::process::geteuid().is_root() {
         eprintln!("not run: root reads everything; run the tests as another user to see this");
         return;
@@ -444,19 +599,22 @@ fn q3_a_directory_that_cannot_be_read_stops_the_capture() {
     let workspace = world.prepare(A1).path;
     write(workspace.join("shut/mine.txt"), "x");
     fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o000)).unwrap();
-    let found = world.git.capture(&world.repo, A1, &by("x"));
+    let found = world.git.capture(&world.repo, A1, &authorship("x"));
     fs::set_permissions(workspace.join("shut"), fs::Permissions::from_mode(0o755)).unwrap();
     assert_eq!(found.unwrap_err().code, "unreadable");
 }
 
-/// S6: a folder that some file system treats as `.git` is named, whatever system it was made on.
+/// S6: a folder that some file system treats as `.git` is named on every system.
 #[test]
-fn s6_names_that_mean_a_git_directory_elsewhere_stop_the_capture() {
+fn s6_a_name_that_some_file_system_reads_as_git_stops_the_capture() {
     for name in [".GIT", ".git.", ".Git ", "git~1", ".g\u{200c}it"] {
         let world = World::new();
         let workspace = world.prepare(A1).path;
         write(workspace.join(name).join("config"), "x");
-        let error = world.git.capture(&world.repo, A1, &by("x")).unwrap_err();
+        let error = world
+            .git
+            .capture(&world.repo, A1, &authorship("x"))
+            .unwrap_err();
         assert_eq!(error.code, "unstorable", "{name}: {error}");
     }
 }

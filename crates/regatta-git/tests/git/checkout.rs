@@ -1,17 +1,17 @@
-//! Tests of the user's checkout of the trunk: it is updated where nothing is in the way, and never
-//! overwritten.
+//! Tests of the user's checkout of the trunk. A move updates it when no change of the user is in
+//! the way, and never overwrites a change.
 
 use std::fs;
 use std::path::Path;
 
 use regatta_core::ids::CommitId;
-use regatta_engine::ports::git::{Git, Move};
+use regatta_engine::ports::git::{Git, TrunkMoveResult};
 
 use crate::world::*;
 
 /// Returns everything that a person could lose: every file outside `.git`, including ignored ones,
 /// and git's status of them.
-fn everything(dir: &Path) -> Vec<(String, String)> {
+fn all_files_and_status(dir: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut left = vec![dir.to_path_buf()];
     while let Some(next) = left.pop() {
@@ -27,44 +27,49 @@ fn everything(dir: &Path) -> Vec<(String, String)> {
             }
         }
     }
-    found.push(("status".into(), git(dir, &["status", "--porcelain", "--ignored"])));
+    found.push((
+        "status".into(),
+        git(dir, &["status", "--porcelain", "--ignored"]),
+    ));
     found.sort();
     found
 }
 
-fn refused(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
-    let before = everything(world.user());
-    let Move::Dirty(paths) = world.land(old, new) else { panic!("it moved") };
+fn refused_paths(world: &World, old: &CommitId, new: &CommitId) -> Vec<String> {
+    let before = all_files_and_status(world.user());
+    let TrunkMoveResult::CheckoutDirty(paths) = world.land(old, new) else {
+        panic!("the trunk moved")
+    };
     assert_eq!(world.tip(), *old, "the ref moved");
-    assert_eq!(everything(world.user()), before);
+    assert_eq!(all_files_and_status(world.user()), before);
     paths
 }
 
 #[test]
-fn a_dirty_checkout_stops_the_move_before_the_ref() {
+fn edited_file_in_the_checkout_stops_the_move_before_the_ref() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
 
     write(world.user().join("a.txt"), "a person's\n");
-    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
     git(world.user(), &["add", "a.txt"]);
-    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
     git(world.user(), &["reset", "-q", "--hard"]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
 }
 
 /// Like `git merge --ff-only`: edits in other files do not delay a move, and stay as they are.
 #[test]
-fn changes_in_other_files_stay_and_stop_nothing() {
+fn edits_in_other_files_stay_and_do_not_stop_the_move() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
     write(workspace.join("a.txt"), "two\n");
     write(workspace.join("new.txt"), "new\n");
     let new = world.clean_trial(&world.capture(A1).commit);
-    // Edited, deleted, staged, staged and edited again, and staged as new.
+    // The files are edited, deleted, staged and edited again.
     write(world.user().join("src/lib.rs"), "edited\n");
     fs::remove_file(world.user().join("run.sh")).unwrap();
     write(world.user().join("b/staged.txt"), "staged\n");
@@ -72,39 +77,51 @@ fn changes_in_other_files_stay_and_stop_nothing() {
     write(world.user().join("b/staged.txt"), "and edited\n");
     let status = world.status();
     let staged = git(world.user(), &["diff", "--cached"]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
-    assert_eq!((world.status(), git(world.user(), &["diff", "--cached"])), (status, staged));
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
+    assert_eq!(
+        (world.status(), git(world.user(), &["diff", "--cached"])),
+        (status, staged)
+    );
     assert_eq!(read(world.user().join("a.txt")), "two\n");
     assert_eq!(read(world.user().join("new.txt")), "new\n");
     assert_eq!(read(world.user().join("src/lib.rs")), "edited\n");
 
-    // A file in the place of a folder that the next move needs, or the reverse, blocks it.
+    // A file in the place of a folder that the next move needs, or the reverse, stops the move.
     let workspace = world.prepare(A2).path;
     write(workspace.join("b/staged.txt/deeper"), "d\n");
     fs::remove_dir_all(workspace.join("src")).unwrap();
     write(workspace.join("src"), "a file now\n");
     let next = world.clean_trial(&world.capture(A2).commit);
-    assert_eq!(refused(&world, &new, &next), ["b/staged.txt", "src/lib.rs"]);
+    assert_eq!(
+        refused_paths(&world, &new, &next),
+        ["b/staged.txt", "src/lib.rs"]
+    );
 }
 
 /// Git updates no index with an unmerged path, wherever that path is.
 #[test]
-fn an_unsettled_merge_stops_the_move() {
+fn unmerged_path_in_the_index_stops_the_move() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("new.txt", "new\n")]);
+    let new = world.change_ready_to_land(A1, &[("new.txt", "new\n")]);
     write(world.user().join("a.txt"), "a person's\n");
     git(world.user(), &["stash", "-q"]);
     write(world.user().join("a.txt"), "another\n");
     git(world.user(), &["commit", "-q", "-a", "-m", "another"]);
-    let _conflict = std::process::Command::new("git").args(["stash", "pop", "-q"]).current_dir(world.user()).output();
-    git(world.user(), &["update-ref", "refs/heads/main", old.as_str()]);
+    let _conflict = std::process::Command::new("git")
+        .args(["stash", "pop", "-q"])
+        .current_dir(world.user())
+        .output();
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", old.as_str()],
+    );
     assert!(world.status().contains("UU a.txt"), "{}", world.status());
-    assert_eq!(refused(&world, &old, &new), ["a.txt"]);
+    assert_eq!(refused_paths(&world, &old, &new), ["a.txt"]);
 }
 
 #[test]
-fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
+fn untracked_or_ignored_file_in_the_way_stops_the_move() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
@@ -119,19 +136,22 @@ fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
     write(workspace.join("run.sh/inner"), "a directory now\n");
     let new = world.clean_trial(&world.capture(A1).commit);
 
-    for (path, told) in
-        [("plain.txt", "plain.txt"), (".env", ".env"), ("deep/er", "deep/er"), ("src/notes.log", "src/notes.log")]
-    {
+    for (path, told) in [
+        ("plain.txt", "plain.txt"),
+        (".env", ".env"),
+        ("deep/er", "deep/er"),
+        ("src/notes.log", "src/notes.log"),
+    ] {
         let file = world.user().join(path);
         write(&file, "a person's only copy\n");
-        assert_eq!(refused(&world, &old, &new), [told]);
+        assert_eq!(refused_paths(&world, &old, &new), [told]);
         assert_eq!(read(&file), "a person's only copy\n");
         fs::remove_file(&file).unwrap();
         let _ = fs::remove_dir(world.user().join("deep"));
     }
     write(world.user().join("unrelated.txt"), "stays\n");
     write(world.user().join("run.log"), "ignored, stays\n");
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(read(world.user().join("src")), "a file now\n");
     assert_eq!(read(world.user().join("run.sh/inner")), "a directory now\n");
     assert_eq!(read(world.user().join("unrelated.txt")), "stays\n");
@@ -140,61 +160,73 @@ fn an_untracked_or_ignored_file_in_the_way_stops_the_move() {
 }
 
 #[test]
-fn a_file_that_was_touched_but_not_changed_does_not_count() {
+fn rewritten_file_with_the_same_content_does_not_stop_the_move() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     fs::remove_file(world.user().join("a.txt")).unwrap();
     write(world.user().join("a.txt"), "one\n");
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
 }
 
 #[test]
-fn a_linked_worktree_of_the_users_is_a_checkout_too() {
+fn linked_worktree_of_the_trunk_is_updated_or_stops_the_move() {
     let world = World::new();
     let old = world.tip();
     git(world.user(), &["checkout", "-q", "-b", "feature"]);
     let linked = world.home.path().join("linked tree");
-    git(world.user(), &["worktree", "add", "-q", linked.to_str().unwrap(), "main"]);
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    git(
+        world.user(),
+        &["worktree", "add", "-q", linked.to_str().unwrap(), "main"],
+    );
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
 
     write(linked.join("a.txt"), "a person's\n");
-    assert_eq!(world.land(&old, &new), Move::Dirty(vec!["a.txt".into()]));
+    assert_eq!(
+        world.land(&old, &new),
+        TrunkMoveResult::CheckoutDirty(vec!["a.txt".into()])
+    );
     assert_eq!(world.tip(), old);
     git(&linked, &["checkout", "-q", "."]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(read(linked.join("a.txt")), "two\n");
     assert_eq!(git(&linked, &["status", "--porcelain"]), "");
     assert_eq!(read(world.user().join("a.txt")), "one\n");
     assert_eq!(world.status(), "");
 
     // The same seen from the linked tree, and after that tree was deleted by hand.
-    let from_linked = World::around(temp(), linked.clone());
-    let next = from_linked.change(A1, &[("a.txt", "three\n")]);
-    assert_eq!(from_linked.land(&new, &next), Move::Moved);
+    let from_linked = World::with_repo_at(temp_dir(), linked.clone());
+    let next = from_linked.change_ready_to_land(A1, &[("a.txt", "three\n")]);
+    assert_eq!(from_linked.land(&new, &next), TrunkMoveResult::Moved);
     assert_eq!(read(linked.join("a.txt")), "three\n");
     fs::remove_dir_all(&linked).unwrap();
-    let last = world.change(A2, &[("a.txt", "four\n")]);
-    assert_eq!(world.land(&next, &last), Move::Moved);
+    let last = world.change_ready_to_land(A2, &[("a.txt", "four\n")]);
+    assert_eq!(world.land(&next, &last), TrunkMoveResult::Moved);
     assert_eq!(world.tip(), last);
 }
 
 #[test]
-fn a_crash_after_the_ref_moved_is_finished_by_the_same_call() {
+fn repeated_move_after_a_crash_updates_the_checkout() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+    git(
+        world.user(),
+        &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+    );
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+    );
     assert_ne!(world.status(), "");
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
     assert_eq!(read(world.user().join("new.txt")), "new\n");
 }
 
 #[test]
-fn a_crash_amid_the_update_of_the_files_is_finished_by_the_same_call() {
+fn repeated_move_finishes_a_partial_update_of_the_checkout() {
     let world = World::new();
     let old = world.tip();
     let workspace = world.prepare(A1).path;
@@ -203,69 +235,100 @@ fn a_crash_amid_the_update_of_the_files_is_finished_by_the_same_call() {
     write(workspace.join("z.txt"), "z\n");
     fs::remove_file(workspace.join("src/lib.rs")).unwrap();
     let new = world.clean_trial(&world.capture(A1).commit);
-    git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-    git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+    git(
+        world.user(),
+        &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+    );
+    git(
+        world.user(),
+        &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+    );
     // Git writes the files first and the index last.
     write(world.user().join("a.txt"), "two\n");
     write(world.user().join("new.txt"), "new\n");
     fs::remove_file(world.user().join("src/lib.rs")).unwrap();
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), "");
     assert_eq!(read(world.user().join("z.txt")), "z\n");
 }
 
 #[test]
-fn after_a_crash_a_persons_change_still_comes_first() {
+fn repeated_move_after_a_crash_keeps_a_persons_change() {
     for (path, text) in [("a.txt", "a person's\n"), ("new.txt", "a person's\n")] {
         let world = World::new();
         let old = world.tip();
-        let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+        git(
+            world.user(),
+            &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+        );
+        git(
+            world.user(),
+            &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+        );
         write(world.user().join(path), text);
-        let before = everything(world.user());
-        assert_eq!(world.land(&old, &new), Move::Moved, "the trunk is there, whatever the checkout");
-        assert_eq!(everything(world.user()), before);
+        let before = all_files_and_status(world.user());
+        assert_eq!(
+            world.land(&old, &new),
+            TrunkMoveResult::Moved,
+            "the trunk has moved already"
+        );
+        assert_eq!(all_files_and_status(world.user()), before);
         // The next landing, of another file, names the outdated file, because a commit would undo
         // the last landing.
-        let next = world.change(A2, &[("b.txt", "b\n")]);
-        assert!(matches!(world.land(&new, &next), Move::Dirty(_)));
-        assert_eq!(everything(world.user()), before);
+        let next = world.change_ready_to_land(A2, &[("b.txt", "b\n")]);
+        assert!(matches!(
+            world.land(&new, &next),
+            TrunkMoveResult::CheckoutDirty(_)
+        ));
+        assert_eq!(all_files_and_status(world.user()), before);
     }
 }
 
 /// Edits of a person in other files do not prevent the update of a checkout after a crash.
 #[test]
-fn after_a_crash_changes_in_other_files_stay() {
+fn repeated_move_after_a_crash_keeps_edits_in_other_files() {
     for is_staged in [false, true] {
         let world = World::new();
         let old = world.tip();
-        let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-        git(world.user(), &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()]);
-        git(world.user(), &["update-ref", "refs/heads/main", new.as_str(), old.as_str()]);
+        let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+        git(
+            world.user(),
+            &["fetch", "-q", world.vault().to_str().unwrap(), new.as_str()],
+        );
+        git(
+            world.user(),
+            &["update-ref", "refs/heads/main", new.as_str(), old.as_str()],
+        );
         write(world.user().join("run.sh"), "a person's\n");
         if is_staged {
             git(world.user(), &["add", "run.sh"]);
         }
         // The update of the files was interrupted too.
         write(world.user().join("a.txt"), "two\n");
-        assert_eq!(world.land(&old, &new), Move::Moved);
-        assert_eq!(world.status(), if is_staged { "M  run.sh" } else { " M run.sh" });
+        assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
+        assert_eq!(
+            world.status(),
+            if is_staged { "M  run.sh" } else { " M run.sh" }
+        );
         assert_eq!(read(world.user().join("new.txt")), "new\n");
         assert_eq!(read(world.user().join("run.sh")), "a person's\n");
     }
 }
 
 #[test]
-fn a_locked_index_or_an_unfinished_operation_is_busy_and_moves_nothing() {
+fn locked_index_or_unfinished_operation_is_busy_and_stops_the_move() {
     let world = World::new();
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
     let busy = |world: &World| {
-        let error = world.git.move_trunk(&world.permit(), &world.repo, &old, &new).unwrap_err();
+        let error = world
+            .git
+            .move_trunk(&world.permit(), &world.repo, &old, &new)
+            .unwrap_err();
         assert_eq!(error.code, "busy", "{error:?}");
         assert_eq!(world.tip(), old);
-        error.what
+        error.message
     };
     let git_dir = world.user().join(".git");
     write(git_dir.join("index.lock"), "");
@@ -284,25 +347,30 @@ fn a_locked_index_or_an_unfinished_operation_is_busy_and_moves_nothing() {
     write(git_dir.join("refs/heads/main.lock"), "");
     busy(&world);
     fs::remove_file(git_dir.join("refs/heads/main.lock")).unwrap();
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
 }
 
 #[test]
-fn the_users_line_endings_are_kept_and_their_hooks_do_not_run() {
+fn move_keeps_the_users_line_endings_and_runs_no_hook() {
     let world = World::new();
     git(world.user(), &["config", "core.autocrlf", "true"]);
     fs::remove_file(world.user().join("a.txt")).unwrap();
     git(world.user(), &["checkout", "-q", "."]);
     assert_eq!(read(world.user().join("a.txt")), "one\r\n");
     let canary = world.home.path().join("canary");
-    for hook in ["reference-transaction", "post-checkout", "post-merge", "post-index-change"] {
+    for hook in [
+        "reference-transaction",
+        "post-checkout",
+        "post-merge",
+        "post-index-change",
+    ] {
         let hook = world.user().join(".git/hooks").join(hook);
         write(&hook, format!("#!/bin/sh\ntouch '{}'\n", canary.display()));
         make_executable(&hook);
     }
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n"), ("new.txt", "new\n")]);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert!(!canary.exists());
     assert_eq!(read(world.user().join("a.txt")), "two\r\n");
     assert_eq!(read(world.user().join("new.txt")), "new\r\n");
@@ -310,7 +378,7 @@ fn the_users_line_endings_are_kept_and_their_hooks_do_not_run() {
 }
 
 #[test]
-fn a_submodule_of_the_users_stops_nothing() {
+fn changed_submodule_of_the_user_does_not_stop_the_move() {
     let world = World::new();
     let sub = world.user().join("sub");
     init(&sub, &[]);
@@ -319,8 +387,8 @@ fn a_submodule_of_the_users_stops_nothing() {
     write(sub.join("edited"), "x");
     commit_all(&sub, "ahead of the pointer");
     let old = world.tip();
-    let new = world.change(A1, &[("a.txt", "two\n")]);
-    assert_eq!(world.land(&old, &new), Move::Moved);
+    let new = world.change_ready_to_land(A1, &[("a.txt", "two\n")]);
+    assert_eq!(world.land(&old, &new), TrunkMoveResult::Moved);
     assert_eq!(world.status(), " M sub");
     assert_eq!(read(sub.join("edited")), "x");
 }

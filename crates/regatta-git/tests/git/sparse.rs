@@ -1,4 +1,4 @@
-//! Tests of sparse workspaces, in which only some directories are checked out: `workspace.sparse`.
+//! Tests of sparse workspaces (`workspace.sparse`), in which only some directories are checked out.
 
 use std::fs;
 
@@ -10,7 +10,14 @@ use crate::world::*;
 /// of which `server` and `web/app` are checked out.
 fn world() -> World {
     let mut world = World::new();
-    for path in ["server/main.rs", "server/deep/x.rs", "web/app/a.ts", "web/old/b.ts", "web/index.html", "docs/d.md"] {
+    for path in [
+        "server/main.rs",
+        "server/deep/x.rs",
+        "web/app/a.ts",
+        "web/old/b.ts",
+        "web/index.html",
+        "docs/d.md",
+    ] {
         write(world.user().join(path), format!("{path}\n"));
     }
     commit_all(world.user(), "more");
@@ -19,18 +26,29 @@ fn world() -> World {
 }
 
 #[test]
-fn only_the_named_directories_are_there_and_git_is_content() {
+fn sparse_workspace_has_only_the_named_directories_and_a_clean_status() {
     let world = world();
     let workspace = world.prepare(A1).path;
-    for there in ["a.txt", "server/main.rs", "server/deep/x.rs", "web/app/a.ts", "web/index.html", ".gitignore"] {
+    for there in [
+        "a.txt",
+        "server/main.rs",
+        "server/deep/x.rs",
+        "web/app/a.ts",
+        "web/index.html",
+        ".gitignore",
+    ] {
         assert!(workspace.join(there).exists(), "{there}");
     }
     for absent in ["docs", "web/old", "src"] {
         assert!(!workspace.join(absent).exists(), "{absent}");
     }
     assert_eq!(git(&workspace, &["status", "--porcelain"]), "");
-    assert_eq!(world.capture(A1).changed, Vec::<String>::new(), "what is absent is not deleted");
-    assert_eq!(world.unkept(A1), Vec::<String>::new());
+    assert_eq!(
+        world.capture(A1).changed,
+        Vec::<String>::new(),
+        "an absent file does not count as deleted"
+    );
+    assert_eq!(world.uncaptured_paths(A1), Vec::<String>::new());
     // The agent may check out more.
     git(&workspace, &["sparse-checkout", "add", "docs"]);
     assert_eq!(read(workspace.join("docs/d.md")), "docs/d.md\n");
@@ -38,7 +56,7 @@ fn only_the_named_directories_are_there_and_git_is_content() {
 }
 
 #[test]
-fn changes_inside_and_outside_are_captured_and_nothing_else() {
+fn changes_inside_and_outside_the_sparse_directories_are_captured() {
     let world = world();
     let workspace = world.prepare(A1).path;
     write(workspace.join("server/main.rs"), "edited\n");
@@ -46,16 +64,41 @@ fn changes_inside_and_outside_are_captured_and_nothing_else() {
     // A rename out of the checked-out part, a new file there, and a file written over an absent
     // tracked one.
     fs::create_dir_all(workspace.join("web/old")).unwrap();
-    fs::rename(workspace.join("web/app/a.ts"), workspace.join("web/old/moved.ts")).unwrap();
+    fs::rename(
+        workspace.join("web/app/a.ts"),
+        workspace.join("web/old/moved.ts"),
+    )
+    .unwrap();
     write(workspace.join("docs/new.md"), "new\n");
     write(workspace.join("docs/d.md"), "written blindly\n");
-    let changed =
-        ["docs/d.md", "docs/new.md", "server/deep/x.rs", "server/main.rs", "web/app/a.ts", "web/old/moved.ts"];
-    assert_eq!(world.unkept(A1), ["docs/d.md", "docs/new.md", "server/main.rs", "web/old/moved.ts"]);
+    let changed = [
+        "docs/d.md",
+        "docs/new.md",
+        "server/deep/x.rs",
+        "server/main.rs",
+        "web/app/a.ts",
+        "web/old/moved.ts",
+    ];
+    assert_eq!(
+        world.uncaptured_paths(A1),
+        [
+            "docs/d.md",
+            "docs/new.md",
+            "server/main.rs",
+            "web/old/moved.ts"
+        ]
+    );
     let capture = world.capture(A1);
     assert_eq!(capture.changed, changed);
-    assert_eq!(world.kept(&capture.commit, "docs/d.md"), "written blindly");
-    assert_eq!(world.kept(&capture.commit, "web/old/b.ts"), "web/old/b.ts", "absent, and as the base has it");
+    assert_eq!(
+        world.read_from_vault(&capture.commit, "docs/d.md"),
+        "written blindly"
+    );
+    assert_eq!(
+        world.read_from_vault(&capture.commit, "web/old/b.ts"),
+        "web/old/b.ts",
+        "an absent file is as in the base"
+    );
     // Writing the base's own content and then removing the file are both no changes.
     write(workspace.join("docs/d.md"), "docs/d.md\n");
     assert!(!world.capture(A1).changed.contains(&"docs/d.md".to_owned()));
@@ -64,7 +107,7 @@ fn changes_inside_and_outside_are_captured_and_nothing_else() {
 }
 
 #[test]
-fn the_work_lands_and_the_absent_files_stay() {
+fn work_of_a_sparse_workspace_lands_and_absent_files_stay() {
     let world = world();
     let workspace = world.prepare(A1).path;
     write(workspace.join("server/main.rs"), "edited\n");
@@ -78,13 +121,13 @@ fn the_work_lands_and_the_absent_files_stay() {
     assert_eq!(read(world.user().join("server/main.rs")), "edited\n");
     assert_eq!(read(world.user().join("web/old/b.ts")), "web/old/b.ts\n");
     assert_eq!(world.status(), "");
-    // The whole tree is validated.
+    // The staging directory for the validation has the whole tree.
     let staging = world.git.stage(&world.repo, 0, &new).unwrap();
     assert!(staging.join("docs/d.md").exists() && staging.join("web/old/b.ts").exists());
 }
 
 #[test]
-fn a_capture_without_our_index_still_deletes_nothing() {
+fn sparse_capture_without_regattas_index_deletes_nothing() {
     let world = world();
     let workspace = world.prepare(A1).path;
     write(workspace.join("server/main.rs"), "edited\n");
@@ -93,10 +136,13 @@ fn a_capture_without_our_index_still_deletes_nothing() {
 }
 
 #[test]
-fn s6_a_bad_setting_is_told_and_makes_nothing() {
+fn s6_a_sparse_directory_outside_the_repository_is_refused() {
     let mut world = world();
     world.repo.workspace.sparse = vec!["../outside".into()];
-    let told = world.git.prepare(&world.repo, A1, &branch("x")).unwrap_err();
+    let told = world
+        .git
+        .prepare_workspace(&world.repo, A1, &branch("x"))
+        .unwrap_err();
     assert_eq!(told.code, "bad_sparse");
     assert!(!world.data().join("workspaces/shop/A1").exists());
 }

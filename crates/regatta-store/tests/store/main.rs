@@ -1,5 +1,5 @@
-//! Tests of the stores: the common suite, and the failures that only a file can have: damage, full
-//! disks, other programs.
+//! Tests of the stores. They run the common suite, and cause the failures that only a file can
+//! have, such as damage, full disks and other programs that use the file.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test may fail the test")]
 

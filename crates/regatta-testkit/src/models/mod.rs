@@ -1,24 +1,27 @@
-//! A scripted model server on loopback, so that real coding agents run with no network and no key.
+//! A scripted model server on loopback, so that real coding agents run without network and key.
 //!
-//! It speaks Anthropic Messages, OpenAI Responses, Chat Completions and Gemini, streaming and not. What the model
-//! does is a [`Story`]: a list of turns, found by a marker in what the user said. A turn says something, calls a
-//! tool or fails; tools are named by what they do ([`Act`]) and called by the name the asking program offered them
-//! under. Requests aside from the work (a title, a suggestion, a summary) are answered without using up a turn.
-//! Every request is kept for assertions, never with its key.
+//! The server implements Anthropic Messages, OpenAI Responses, Chat Completions and Gemini, with
+//! and without streaming. A [`ModelScript`] scripts the model: it is a list of turns, selected by a
+//! marker in the user's text. A turn prints a text, calls a tool or fails. A tool is named by its
+//! purpose ([`ModelAction`]) and is called by the name under which the program offers it. Side
+//! requests (a title, a suggestion, a summary) are answered without using up a turn. Every request
+//! is recorded for assertions, always without its key.
 //!
-//! Deliberately absent: TLS, HTTP/2, compression, and anything that listens beyond loopback.
+//! The server has no TLS, no HTTP/2 and no compression, and listens only on loopback.
 
-mod asked; // a request, whichever protocol it came in
-mod http; // as much of HTTP/1.1 as these programs speak
-mod script; // what the model does
-mod server; // the listener, the stories' progress, what was seen
-mod tools; // from an act to the tool that was offered
+mod http; // the part of HTTP/1.1 that these programs use
+mod request; // a request in a form that is independent of its protocol
+mod script; // stories and turns
+mod server; // the listener, the progress of stories, recorded requests
+mod tools; // finds the offered tool for an act
 
 mod anthropic; // Messages
 mod chat; // Chat Completions
 mod gemini; // generateContent
 mod responses; // OpenAI Responses
 
-pub use asked::{Api, Ended, Seen};
-pub use script::{Act, Failure, Hold, Pace, Story, Turn, Usage};
+pub use request::{AnswerEnd, ModelApi, RequestRecord};
+pub use script::{
+    AnswerPace, ModelAction, ModelFailure, ModelScript, ModelTurn, ModelUsage, TurnRepeat,
+};
 pub use server::ModelServer;

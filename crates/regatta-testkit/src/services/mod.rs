@@ -1,30 +1,34 @@
-//! Doubles of the services that bridges talk to, on loopback and faithful to their documented wire.
+//! Doubles of the services that bridges talk to. They listen on loopback and follow the documented
+//! protocols strictly.
 //!
-//! Each is started inside a tokio runtime, has a `base_url()`, is given its people and places, and is then used from
-//! both sides: a bridge calls its API and takes its events, a test speaks as a person and looks at what people see.
-//! Every double has in common ([`Desk`] carries it):
+//! A double is started inside a tokio runtime and has a `base_url()`. The test adds people and
+//! places. Then the bridge under test calls the double's API and receives its events, while the
+//! test acts as a person and checks what people would see. All doubles share these functions
+//! ([`ServiceDouble`] implements them):
 //!
-//! - `calls()`: every call of the API with its arrival, its answer and what was wrong with it;
-//! - `violations()`: what the real service would have punished, or what breaks its documented contract;
-//! - `fail_next(operation, n, fault)`: the next `n` calls of this operation fail so ([`Fault`]);
-//! - `go_away()` and `come_back()`: the port refuses, connections are cut; and back on the same port;
-//! - `limits(scale)`: limits and waits run that many times faster ([`Scale`]);
-//! - `wait_for(|view| …, within)`: returns when the condition holds, woken by every change; panics with the log when
-//!   the time is up.
+//! - `calls()`: every API call with its time, its answer and its error;
+//! - `violations()`: calls that the real service would reject or punish;
+//! - `fail_next(operation, n, fault)`: makes the next `n` calls of an operation fail
+//!   ([`ServiceFault`]);
+//! - `go_away()` and `come_back()`: cut all connections and refuse new ones, and listen again on
+//!   the same port;
+//! - `limits(scale)`: makes limits and waits run faster ([`TimeScale`]);
+//! - `wait_for(|view| …, within)`: waits until a condition holds, and panics with the log if the
+//!   time runs out.
 //!
-//! Deliberately absent: TLS, permissions that no bridge asks for, and every method that is not listed in the module
-//! of its service: an unknown one is answered as the service would and is a violation.
+//! There is no TLS, and there are no permissions that no bridge needs. Each service's module lists
+//! its methods; any other method is answered with the service's error and is a violation.
 
-mod desk; // what every double keeps: calls, violations, faults, the clock
-mod door; // the listener and its connections
-mod letter; // requests that a service makes: webhooks
-mod limit; // how often is too often
-mod sign; // digests, identifiers, instants
+mod double; // the state of a double: calls, violations, faults, the clock
+mod listener; // the listener and its connections
+mod outgoing_request; // requests that a service sends: webhooks
+mod rate_limit; // rate limits
+mod signature; // digests, identifiers, dates
 
 pub mod github;
 pub mod linear;
 pub mod slack;
 pub mod telegram;
 
-pub use desk::{Call, Desk, Fault, View, Violation, Wrong};
-pub use limit::Scale;
+pub use double::{DoubleView, ServiceCall, ServiceDouble, ServiceFault, Violation, ViolationKind};
+pub use rate_limit::TimeScale;

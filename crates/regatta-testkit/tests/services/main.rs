@@ -1,12 +1,16 @@
-//! The doubles of chat services, used by a plain client: what they do, what they count, what they punish.
+//! Tests of the doubles of chat services with a plain client: their answers, limits and recorded
+//! violations.
 
-#![allow(clippy::unwrap_used, reason = "failing is the answer here")]
-#![allow(clippy::print_stdout, reason = "what is skipped is said")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot continue fails")]
+#![allow(
+    clippy::print_stdout,
+    reason = "a test that is skipped prints the reason"
+)]
 
 mod github;
-mod hook;
+mod http_client;
 mod linear;
-mod plain;
 mod sdk;
 mod slack;
 mod telegram;
+mod webhook_server;

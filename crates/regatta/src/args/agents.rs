@@ -1,299 +1,345 @@
-//! What may be typed about agents, approvals, policy and budgets.
+//! The arguments of `agent`, `inbox`, `allow`, `deny`, `policy` and `budget`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_core::budget;
 use regatta_core::ids::{AgentName, ApprovalId, RuleId};
-use regatta_core::inbox::Item;
+use regatta_core::inbox::InboxItem;
 
 use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum AgentWord {
-    /// Register an agent, or change it
-    Add(Box<AgentAdd>),
-    /// List the agents
+pub(crate) enum AgentCommand {
+    /// Register an agent, or change its settings
+    Add(Box<AgentAddArgs>),
+    /// List agents
     List,
-    /// Show one
-    Show { name: AgentName },
-    /// Start an agent's program, let it say a word, and stop it
-    Test { name: AgentName },
-    /// Take one off the line until it registers again
-    Close {
+    /// Show an agent
+    Show {
+        /// Agent to show
         name: AgentName,
-        /// Why
-        #[arg(long, value_name = "WORDS", default_value = "")]
+    },
+    /// Check that an agent's program starts, answers a short prompt and stops
+    Test {
+        /// Agent to test
+        name: AgentName,
+    },
+    /// Give an agent no work until it registers again
+    Close {
+        /// Agent to close
+        name: AgentName,
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
-    /// Remove one that has nothing to do
+    /// Remove an agent that has no work
     #[command(alias = "remove")]
-    Rm { name: AgentName },
-    /// List the programs this version knows, and which are installed
+    Rm {
+        /// Agent to remove
+        name: AgentName,
+    },
+    /// List the agent programs that this version knows, and which are installed
     Presets,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct AgentAdd {
+pub(crate) struct AgentAddArgs {
+    /// Name of the agent, such as claude-1
     pub(crate) name: AgentName,
-    /// Take the settings of a program this version knows: regatta agent presets
+    /// Use the settings of a known program; regatta agent presets lists them
     #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
     pub(crate) preset: Option<String>,
-    /// How its program is driven
+    /// Way in which Regatta runs the agent's program
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
-    /// How many tasks at once, 1 to 20
-    #[arg(long, default_value_t = 1, env = "MAX_CONCURRENT_TASKS", hide_env = true)]
+    /// Number of tasks the agent may work on at once, 1 to 20
+    #[arg(
+        long,
+        default_value_t = 1,
+        env = "MAX_CONCURRENT_TASKS",
+        hide_env = true
+    )]
     pub(crate) max_tasks: u32,
-    /// The program and its arguments; for the command runtime {prompt} stands for the prompt
+    /// Program and arguments; the command runtime replaces {prompt} with the prompt
     #[arg(long, value_name = "COMMAND")]
     pub(crate) command: Option<String>,
-    /// Who makes the program
+    /// Provider of the program, such as anthropic
     #[arg(long)]
     pub(crate) provider: Option<String>,
-    /// What it is there for
+    /// Purpose of the agent
     #[arg(long, default_value = "")]
     pub(crate) description: String,
-    /// What it may lead: a lead breaks missions into tasks
+    /// Let the agent lead missions: a lead breaks a goal into tasks
     #[arg(long)]
     pub(crate) lead: bool,
-    /// The model
+    /// Model to use
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// How hard it should think, in its provider's word
+    /// Reasoning effort, in the provider's own term
     #[arg(long)]
     pub(crate) effort: Option<String>,
-    /// The program's own permission mode
+    /// Permission mode of the program itself
     #[arg(long)]
     pub(crate) mode: Option<String>,
-    /// One more argument for the program; give it several times for several
+    /// Extra argument for the program; may be repeated
     #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) args: Vec<String>,
-    /// Words on top of the program's own instructions
+    /// Text to add to the program's own instructions
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
-    /// A plain variable for the program; nothing secret
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = pair)]
+    /// Environment variable for the program; use --key for secrets
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
-    /// A secret for the program: NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE
-    #[arg(long = "key", value_name = "NAME=SOURCE", value_parser = key)]
-    pub(crate) keys: Vec<regatta_core::agent::Key>,
-    /// How far it is shut in
+    /// Secret variable for the program: NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE
+    #[arg(long = "key", value_name = "NAME=SOURCE", value_parser = parse_secret)]
+    pub(crate) keys: Vec<regatta_core::agent::SecretVariable>,
+    /// Sandbox level of the program
     #[arg(long, value_enum)]
-    pub(crate) confine: Option<LevelArg>,
-    /// Keep it from the network
+    pub(crate) confine: Option<SandboxLevelArg>,
+    /// Block network access
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// A host it may reach, and no other but those listed: example.com, *.example.com, either with :PORT
+    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an
+    /// optional :PORT; may be repeated
     #[arg(long = "egress", value_name = "HOST")]
     pub(crate) egress: Vec<String>,
-    /// It runs only on a runner that has this label; repeat it for more
+    /// Run the agent only on runners that have this label; may be repeated
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
-    /// One more path it may read
+    /// Extra path that the program may read; may be repeated
     #[arg(long = "read", value_name = "PATH")]
     pub(crate) read: Vec<String>,
-    /// One more path it may write
+    /// Extra path that the program may write; may be repeated
     #[arg(long = "write", value_name = "PATH")]
     pub(crate) write: Vec<String>,
-    /// Register the agent although its program is not installed here
+    /// Register the agent even if its program is not installed here
     #[arg(long)]
     pub(crate) anyway: bool,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+/// Parses `NAME=VALUE`.
+fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
-    variable(name)?;
+    check_variable_name(name)?;
     Ok((name.to_owned(), value.to_owned()))
 }
 
-fn variable(name: &str) -> Result<(), String> {
+/// Checks that `name` can be the name of an environment variable.
+fn check_variable_name(name: &str) -> Result<(), String> {
     let fine = !name.is_empty()
-        && !name.starts_with(|it: char| it.is_ascii_digit())
-        && name.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'_');
-    if fine { Ok(()) } else { Err(format!("{name:?} is no name of a variable: letters, digits and _ only")) }
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    if fine {
+        Ok(())
+    } else {
+        Err(format!(
+            "{name:?} is not a valid variable name: use letters, digits and _, and do not start \
+            with a digit"
+        ))
+    }
 }
 
-fn key(text: &str) -> Result<regatta_core::agent::Key, String> {
-    use regatta_core::agent::{Key, KeySource};
-    const HOW: &str =
-        "write it as NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE; the value itself is not stored";
-    let (name, source) = text.split_once('=').ok_or(HOW)?;
-    variable(name)?;
+/// Parses the name and the source of a secret. The secret itself never stands on the command line.
+fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, String> {
+    use regatta_core::agent::{SecretSource, SecretVariable};
+    const SECRET_FORMAT: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or \
+        NAME=command:LINE; the value itself is not stored";
+    let (name, source) = text.split_once('=').ok_or(SECRET_FORMAT)?;
+    check_variable_name(name)?;
     let from = match source.split_once(':') {
-        Some(("env", it)) if variable(it).is_ok() => KeySource::Env(it.to_owned()),
-        Some(("file", it)) if !it.is_empty() => KeySource::File(it.to_owned()),
-        Some(("command", it)) if !it.is_empty() => KeySource::Command(it.to_owned()),
-        _ => return Err(HOW.to_owned()),
+        Some(("env", s)) if check_variable_name(s).is_ok() => SecretSource::Env(s.to_owned()),
+        Some(("file", s)) if !s.is_empty() => SecretSource::File(s.to_owned()),
+        Some(("command", s)) if !s.is_empty() => SecretSource::Command(s.to_owned()),
+        _ => return Err(SECRET_FORMAT.to_owned()),
     };
-    Ok(Key { name: name.to_owned(), from })
+    Ok(SecretVariable {
+        name: name.to_owned(),
+        from,
+    })
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RuntimeArg {
     /// The built-in agent that follows a task's script
     Scripted,
-    /// Any program
+    /// Any program, run once per prompt
     Command,
     /// A program that speaks the Agent Client Protocol
     Acp,
-    /// Claude Code with its own stream
+    /// Claude Code, over its own stream of JSON
     Claude,
-    /// codex exec: one process for one prompt
+    /// codex exec: one process per prompt
     Codex,
-    /// codex app-server: one process for a session
+    /// codex app-server: one process per session
     CodexServer,
-    /// Started by somebody else, who polls in its name
+    /// A program that Regatta does not start; it polls for tasks itself
     Outside,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LevelArg {
-    /// Only the system's programs and its own directories; no network
+pub(crate) enum SandboxLevelArg {
+    /// Read system programs and its own directories only; no network
     Strict,
-    /// Writes only its workspace, its own home and its temporary files
+    /// Write to its workspace, its own home and its temporary files only
     Workspace,
-    /// Whatever you can do
+    /// No sandbox: everything that you may do yourself
     Off,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReachArg {
+pub(crate) enum AnswerScopeArg {
+    /// Only this request
     #[default]
     Once,
-    /// Everything like it in this task
+    /// Similar requests in this task
     Task,
-    /// Everything like it in this mission
+    /// Similar requests in this mission
     Mission,
-    /// Everything like it by this agent: writes a rule
+    /// Similar requests of this agent; adds a policy rule
     Always,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Inbox {
+pub(crate) struct InboxArgs {
     #[command(subcommand)]
-    pub(crate) word: Option<InboxWord>,
-    /// Exit with 3 if anything waits
+    pub(crate) command: Option<InboxCommand>,
+    /// Exit with 3 if the inbox is not empty
     #[arg(long)]
     pub(crate) check: bool,
-    /// Go through it at the terminal, one item at a time
+    /// Answer the items one by one in this terminal
     #[arg(short, long)]
     pub(crate) interactive: bool,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum InboxWord {
-    /// Put something off for a while; it comes back by itself
+pub(crate) enum InboxCommand {
+    /// Hide an item for a while; it comes back by itself
     Snooze {
-        /// Q7, or the name of anything else that needs you: T9, A5, budget:day, agent:NAME
-        id: Item,
-        /// For how long: 30m, 2h, 1d
+        /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
+        id: InboxItem,
+        /// Time for which to hide it: 30m, 2h, 1d
         #[arg(value_parser = duration_ms)]
         time: u64,
     },
-    /// Bring something back that was put off
+    /// Show a snoozed item again
     Wake {
-        /// Q7, or the name of anything else that needs you: T9, A5, budget:day, agent:NAME
-        id: Item,
+        /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
+        id: InboxItem,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Allow {
+pub(crate) struct AllowArgs {
+    /// Request to allow, such as Q7
     pub(crate) id: ApprovalId,
-    /// And all that ask the very same
+    /// Also answer all identical requests
     #[arg(long)]
     pub(crate) all: bool,
-    /// How far it reaches
+    /// Which later requests the answer also covers
     #[arg(long = "for", value_enum, default_value_t)]
-    pub(crate) reach: ReachArg,
+    pub(crate) reach: AnswerScopeArg,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Deny {
+pub(crate) struct DenyArgs {
+    /// Request to deny, such as Q7
     pub(crate) id: ApprovalId,
-    /// And all that ask the very same
+    /// Also answer all identical requests
     #[arg(long)]
     pub(crate) all: bool,
-    /// How far it reaches
+    /// Which later requests the answer also covers
     #[arg(long = "for", value_enum, default_value_t)]
-    pub(crate) reach: ReachArg,
-    /// What the agent is told
-    #[arg(long, value_name = "WORDS")]
+    pub(crate) reach: AnswerScopeArg,
+    /// Reason to send to the agent
+    #[arg(long, value_name = "REASON")]
     pub(crate) because: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum PolicyWord {
-    /// List the rules
+pub(crate) enum PolicyCommand {
+    /// List the policy rules
     List,
-    /// Add a rule
+    /// Add a policy rule
     Add {
-        /// allow, deny or ask
+        /// Effect on a matching request; ask passes it to a person
         #[arg(value_enum)]
-        effect: EffectArg,
-        /// The kind of tool: read, edit, delete, move, search, execute, think, fetch, switch_mode, other
+        effect: RuleEffectArg,
+        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch,
+        /// switch_mode, other
         #[arg(long)]
         tool: Option<String>,
-        /// The command line; * stands for anything
+        /// Match this command line; * matches anything
         #[arg(long)]
         command: Option<String>,
-        /// The paths it names; * stands for anything
+        /// Match these paths; * matches anything
         #[arg(long)]
         path: Option<String>,
-        /// The addresses it fetches, such as https://docs.rs/*; * stands for anything
+        /// Match these addresses, such as https://docs.rs/*; * matches anything
         #[arg(long)]
         url: Option<String>,
-        /// For whom: T7, M3, agent:NAME, leads, workers or all
+        /// Apply the rule to T7, M3, agent:NAME, leads, workers or all
         #[arg(long = "for", default_value = "all")]
         scope: String,
     },
-    /// Take a rule away
-    Rm { rule: RuleId },
+    /// Remove a policy rule
+    Rm {
+        /// Rule to remove, such as R3
+        rule: RuleId,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum EffectArg {
+pub(crate) enum RuleEffectArg {
     Allow,
     Deny,
     Ask,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum BudgetWord {
-    /// Show the budgets and what is spent
+pub(crate) enum BudgetCommand {
+    /// Show the budgets and the spending
     List,
-    /// Set a budget; what is left out has no end
+    /// Set a budget; omitted limits are unlimited
     Set {
-        /// attempt, task, T7, agent:NAME, M3 or day
-        #[arg(value_parser = scope)]
-        scope: budget::Scope,
+        /// Scope of the budget: each attempt, each task, T7, agent:NAME, M3 or day
+        #[arg(value_parser = parse_budget_scope)]
+        scope: budget::BudgetScope,
+        /// Maximum number of tokens
         #[arg(long)]
         tokens: Option<u64>,
-        /// US dollars, such as 2.50
-        #[arg(long, value_parser = dollars)]
+        /// Maximum cost in US dollars, such as 2.50
+        #[arg(long, value_parser = parse_dollars)]
         usd: Option<u64>,
+        /// Maximum number of turns
         #[arg(long)]
         turns: Option<u64>,
+        /// Maximum number of attempts
         #[arg(long)]
         attempts: Option<u64>,
-        /// Such as 30m
+        /// Maximum working time, such as 30m
         #[arg(long, value_parser = duration_ms)]
         time: Option<u64>,
     },
-    /// Take a budget away
+    /// Remove a budget
     Rm {
-        #[arg(value_parser = scope)]
-        scope: budget::Scope,
+        /// The budget: attempt, task, T7, agent:NAME, M3 or day
+        #[arg(value_parser = parse_budget_scope)]
+        scope: budget::BudgetScope,
     },
 }
 
-fn scope(text: &str) -> Result<budget::Scope, String> {
-    budget::Scope::try_from(text.to_owned()).map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
+fn parse_budget_scope(text: &str) -> Result<budget::BudgetScope, String> {
+    budget::BudgetScope::try_from(text.to_owned())
+        .map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
 }
 
-/// Millionths of a dollar, from dollars as people write them.
-pub(super) fn dollars(text: &str) -> Result<u64, String> {
+/// Parses dollars as people write them, and returns millionths of a dollar.
+pub(super) fn parse_dollars(text: &str) -> Result<u64, String> {
     let plain = text.strip_prefix('$').unwrap_or(text);
-    let amount: f64 = plain.parse().map_err(|_| "write dollars, such as 2.50".to_owned())?;
+    let amount: f64 = plain
+        .parse()
+        .map_err(|_| "write dollars, such as 2.50".to_owned())?;
     if !(0.0..=1e9).contains(&amount) {
         return Err("write dollars, such as 2.50".to_owned());
     }

@@ -1,4 +1,4 @@
-//! What may be typed of messages, hooks and names.
+//! The arguments of `message`, `hook` and `name`.
 
 use std::path::PathBuf;
 
@@ -8,73 +8,88 @@ use regatta_core::pattern::Uri;
 
 use super::*;
 
-/// Reads a channel's name; `#dev` and `dev` are the same.
-fn channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
+/// Parses a channel's name; `#dev` and `dev` are the same channel.
+fn parse_channel(text: &str) -> Result<ChannelName, regatta_core::ids::BadName> {
     ChannelName::new(text.strip_prefix('#').unwrap_or(text))
 }
 
-/// Reads a moment: a date, or how long ago.
-fn moment(text: &str) -> Result<u64, String> {
+/// Parses a time: a date, or a duration before now. Returns Unix milliseconds.
+fn parse_time(text: &str) -> Result<u64, String> {
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     if let Ok(ago) = duration_ms(text) {
         return Ok(now.saturating_sub(ago));
     }
-    let date = text.parse::<jiff::Timestamp>().ok().map(|it| it.as_millisecond());
-    date.and_then(|it| u64::try_from(it).ok())
-        .ok_or_else(|| "write how long ago (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned())
+    let date = text
+        .parse::<jiff::Timestamp>()
+        .ok()
+        .map(|time| time.as_millisecond());
+    date.and_then(|date| u64::try_from(date).ok())
+        .ok_or_else(|| {
+            "write a duration before now (10m, 2h, 1d) or a date (2026-07-28T10:00:00Z)".to_owned()
+        })
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Filter {
-    #[arg(value_parser = channel)]
+pub(crate) struct MessageFilterArgs {
+    /// Only messages of this channel
+    #[arg(value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
+    /// Only messages with this label
     #[arg(short = 'L', long, value_name = "LABEL")]
     pub(crate) label: Option<Label>,
-    /// Only this sender's: an agent, person:NAME or regatta:
+    /// Only messages of this sender: an agent, person:NAME or regatta:
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
     /// Only messages that mention this agent
     #[arg(long, value_name = "NAME")]
     pub(crate) mention: Option<AgentName>,
-    /// Only answers to this message
+    /// Only replies to this message
     #[arg(long, value_name = "MESSAGE")]
     pub(crate) reply_to: Option<MessageId>,
-    /// Only the thread that this message is in
+    /// Only messages in the thread of this message
     #[arg(long, value_name = "MESSAGE")]
     pub(crate) thread: Option<MessageId>,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum MsgWord {
-    /// Post a message; @NAME as the channel sends it to one agent alone
+pub(crate) enum MsgCommand {
+    /// Post a message; the channel @NAME is the mailbox of one agent
     Send {
-        #[arg(value_parser = channel)]
+        /// Channel to post to, or @NAME for one agent
+        #[arg(value_parser = parse_channel)]
         channel: ChannelName,
+        /// Text of the message
         text: String,
+        /// Label of the message; may be repeated
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
-        /// In whose name; yours if not given
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        /// Agent to act as (default: you)
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: Option<AgentName>,
-        /// Answer this message, in its thread
+        /// Reply to this message, in its thread
         #[arg(long, value_name = "MESSAGE")]
         reply_to: Option<MessageId>,
-        /// Send a file along: at most 10, of 4 MiB each
+        /// Attach a file of at most 4 MiB; may be repeated up to 10 times
         #[arg(short = 'a', long = "attach", value_name = "FILE")]
         attach: Vec<PathBuf>,
     },
     /// List messages, oldest first
     History {
         #[command(flatten)]
-        filter: Filter,
-        /// Only texts with these words; \"in quotes\", in a row
-        #[arg(short = 's', long, value_name = "WORDS")]
+        filter: MessageFilterArgs,
+        /// Only messages that contain these words; put a phrase in "quotes"
+        #[arg(short = 's', long, value_name = "TEXT")]
         search: Option<String>,
-        /// Only since then: 10m ago, or a date
-        #[arg(long, value_name = "WHEN", value_parser = moment)]
+        /// Only messages since this time: 10m (ago), or a date
+        #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         since: Option<u64>,
-        /// Only until then
-        #[arg(long, value_name = "WHEN", value_parser = moment)]
+        /// Only messages until this time: 10m (ago), or a date
+        #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         until: Option<u64>,
         /// Only messages after this one, oldest first
         #[arg(long, value_name = "MESSAGE")]
@@ -82,102 +97,128 @@ pub(crate) enum MsgWord {
         /// Only messages before this one
         #[arg(long, value_name = "MESSAGE")]
         before: Option<MessageId>,
+        /// Maximum number of messages
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Wait for a message; --timeout says how long (exit 124)
+    /// Wait for a message; --timeout limits the wait (exit code 124)
     Wait {
         #[command(flatten)]
-        filter: Filter,
-        /// Count messages after this one, not only new ones
+        filter: MessageFilterArgs,
+        /// Accept any message after this one, not only a new one
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
     },
-    /// Print messages as they come, until interrupted
+    /// Print messages as they arrive, until interrupted
     Watch {
         #[command(flatten)]
-        filter: Filter,
-        /// Begin after this one, not with the next
+        filter: MessageFilterArgs,
+        /// Start after this message instead of with the next new one
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
     },
-    /// Print an agent's unread messages and mark them read
+    /// Print an agent's unread messages and mark them as read
     Read {
-        #[arg(value_parser = channel)]
+        /// Channel to read
+        #[arg(value_parser = parse_channel)]
         channel: ChannelName,
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        /// Agent to act as
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: AgentName,
-        /// Leave them unread
+        /// Do not mark the messages as read
         #[arg(long)]
         keep_unread: bool,
     },
-    /// Count what an agent has not read, by channel
+    /// Count an agent's unread messages by channel
     Inbox {
+        /// Agent whose messages to count
         #[arg(value_name = "AGENT", env = "REGATTA_AGENT", hide_env = true)]
         agent: AgentName,
     },
-    /// Print a file that came with a message, or save it
+    /// Print or save an attachment of a message
     Attachment {
+        /// Message with the attachment, such as B7
         message: MessageId,
-        /// Which one; the first is 0
+        /// Index of the attachment; the first is 0
         #[arg(default_value_t = 0)]
         nth: usize,
-        /// Write it to this file
+        /// Write the attachment to this file
         #[arg(short, long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum HookWord {
-    /// Add a hook: what it waits for, what must hold, and behind -- the command
-    Add(Box<HookAdd>),
+pub(crate) enum HookCommand {
+    /// Add a hook: when it fires, under which conditions, and after -- the command to run
+    Add(Box<HookAddArgs>),
     /// List hooks
     List,
-    /// Say whether a message fires a hook, and why not
+    /// Check whether a message would fire a hook, and why not
     Test {
+        /// Hook to test, such as H2
         id: HookId,
-        /// A message that is there
-        #[arg(long, value_name = "MESSAGE", conflicts_with = "text", required_unless_present = "text")]
+        /// Test with a message that exists
+        #[arg(
+            long,
+            value_name = "MESSAGE",
+            conflicts_with = "text",
+            required_unless_present = "text"
+        )]
         message: Option<MessageId>,
-        /// One that is only thought of
+        /// Test with this text, without posting it
         #[arg(long)]
         text: Option<String>,
-        /// Where it would be posted
-        #[arg(long, value_parser = channel)]
+        /// Channel of the tested text
+        #[arg(long, value_parser = parse_channel)]
         channel: Option<ChannelName>,
+        /// Label of the tested text; may be repeated
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
-        /// Which agent would post it; you if not given
+        /// Agent that would post the text (default: you)
         #[arg(long, value_name = "NAME")]
         from: Option<AgentName>,
     },
-    /// Let a hook rest
+    /// Pause a hook
     Pause {
+        /// Hook to pause, such as H2
         id: HookId,
-        /// Why
-        #[arg(long, default_value = "")]
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
-    /// Let a hook fire again
-    Resume { id: HookId },
-    /// Take a hook away
-    Rm { id: HookId },
-    /// List when hooks fired, why, how it ended and what was printed
+    /// Resume a paused hook
+    Resume {
+        /// Hook to resume, such as H2
+        id: HookId,
+    },
+    /// Remove a hook
+    Rm {
+        /// Hook to remove, such as H2
+        id: HookId,
+    },
+    /// List the firings of hooks: time, cause, outcome and output
     Log {
+        /// Only firings of this hook
         id: Option<HookId>,
-        /// Only before this one
+        /// Only firings before this one
         #[arg(long, value_name = "FIRING")]
         before: Option<FiringId>,
+        /// Maximum number of firings
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct HookAdd {
+pub(crate) struct HookAddArgs {
     /// Fire on messages of this channel
-    #[arg(long, value_parser = channel)]
+    #[arg(long, value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
     /// Fire on messages with this label
     #[arg(short = 'L', long)]
@@ -185,66 +226,66 @@ pub(crate) struct HookAdd {
     /// Fire on messages that mention this agent
     #[arg(long, value_name = "NAME")]
     pub(crate) mention: Option<AgentName>,
-    /// Fire on messages that begin so
+    /// Fire on messages that start with this text
     #[arg(long)]
     pub(crate) prefix: Option<String>,
     /// Fire on events of this kind, such as task.completed
     #[arg(long, value_name = "KIND", conflicts_with_all = ["channel", "label", "mention", "prefix", "on_free"])]
     pub(crate) event: Option<String>,
-    /// Fire when nobody holds this any more
+    /// Fire when the last claim on this URI ends
     #[arg(long, value_name = "URI", conflicts_with_all = ["channel", "label", "mention", "prefix"])]
     pub(crate) on_free: Option<Uri>,
-    /// Only if this is free; it is held until the command ends
+    /// Claim this URI while the command runs; do not fire if it is already claimed
     #[arg(long, value_name = "URI")]
     pub(crate) claim: Option<Uri>,
-    /// Hold it no longer than this
+    /// Release that claim after this time at the latest
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, requires = "claim")]
     pub(crate) ttl: Option<u64>,
-    /// Not again within this time
+    /// Do not fire again within this time
     #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
     pub(crate) cooldown: Option<u64>,
-    /// Which of several comes first: 0 to 9, lower is first
+    /// Order among matching hooks, 0 to 9; lower runs first
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u8>,
-    /// Only if the message has this label
+    /// Fire only if the message has this label
     #[arg(long, value_name = "LABEL")]
     pub(crate) require_label: Option<Label>,
-    /// As whom it acts: what that agent says does not fire it
+    /// Agent to act as; messages of that agent do not fire the hook
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) agent: Option<AgentName>,
-    /// Where the command runs; here if not given
+    /// Directory in which the command runs (default: the current one)
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// How long the command may take
+    /// Time limit of the command
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10m")]
     pub(crate) max_time: u64,
-    /// How far the command is shut in: strict, workspace or off
-    #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = level)]
-    pub(crate) sandbox: regatta_core::agent::Level,
-    /// Give the messages to the built-in router instead of a command
+    /// Sandbox level of the command: strict, workspace or off
+    #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = parse_sandbox_level)]
+    pub(crate) sandbox: regatta_core::agent::SandboxLevel,
+    /// Pass the messages to the built-in router instead of running a command
     #[arg(long, conflicts_with = "command")]
     pub(crate) route: bool,
-    /// The command and its arguments
+    /// Command to run, with its arguments
     #[arg(last = true, required_unless_present = "route")]
     pub(crate) command: Vec<String>,
 }
 
-fn level(text: &str) -> Result<regatta_core::agent::Level, String> {
-    use regatta_core::agent::Level;
+fn parse_sandbox_level(text: &str) -> Result<regatta_core::agent::SandboxLevel, String> {
+    use regatta_core::agent::SandboxLevel;
     match text {
-        "strict" => Ok(Level::Strict),
-        "workspace" => Ok(Level::Workspace),
-        "off" => Ok(Level::Off),
+        "strict" => Ok(SandboxLevel::Strict),
+        "workspace" => Ok(SandboxLevel::Workspace),
+        "off" => Ok(SandboxLevel::Off),
         _ => Err("write strict, workspace or off".into()),
     }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// How many
+    /// Number of names
     #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) count: Option<u16>,
-    /// How they begin, such as shop-dev/
+    /// Text at the start of each name, such as shop-dev/
     #[arg(long, value_name = "TEXT")]
     pub(crate) prefix: Option<String>,
 }

@@ -1,116 +1,125 @@
-//! What may be typed about missions with a lead, and how an agent's day goes.
+//! The arguments of `mission`, `migrate`, `replay`, `graph` and `cost`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_core::ids::{AgentName, MessageId, MissionId, TaskId};
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum MissionWord {
-    /// Ask for a mission: a lead breaks the goal into tasks and reports
+pub(crate) enum MissionCommand {
+    /// Start a mission: a lead breaks the goal into tasks and reports at the end
     Start {
-        /// What is to be reached
+        /// Goal of the mission
         #[arg(required_unless_present = "task")]
         goal: Option<String>,
-        /// Have this agent's program lead; as regatta.toml says ([leads] agent) if not given
+        /// Agent that leads (default: [leads] agent in regatta.toml)
         #[arg(long, value_name = "NAME")]
         agent: Option<AgentName>,
-        /// It is about a task that is there already
+        /// Start the mission for an existing task
         #[arg(long, value_name = "TASK")]
         task: Option<TaskId>,
     },
-    /// List the missions: who leads them, and who waits for a lead
+    /// List missions with their leads, and missions that wait for a lead
     List,
     /// Show a mission: goal, lead, tasks, budget, progress, result
     Show {
-        /// M3
+        /// Mission, such as M3
         id: String,
     },
-    /// Start nothing new of a mission; what runs goes on
+    /// Pause a mission: running attempts continue, nothing new starts
     Pause {
-        /// M3
+        /// Mission, such as M3
         id: String,
     },
-    /// Let a mission go on
+    /// Resume a paused mission
     Resume {
-        /// M3
+        /// Mission, such as M3
         id: String,
     },
-    /// End a mission: its processes stop, what they did is kept
+    /// Cancel a mission: its processes stop, their work is kept
     Cancel {
-        /// M3
+        /// Mission, such as M3
         id: String,
-        /// Why, for whoever asked for it
-        #[arg(long, default_value = "")]
+        /// Reason to send to the person who started it
+        #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
     /// Give a mission another lead
     Handover {
-        /// M3
+        /// Mission, such as M3
         id: String,
-        /// Have this agent's program lead; the same if not given
+        /// Agent that leads from now on (default: the same agent)
         #[arg(long, value_name = "NAME")]
         to: Option<AgentName>,
     },
-    /// As a lead: take a task that nobody has into your mission
+    /// As a lead: add a task without a mission to your mission
     Adopt {
-        /// T7
+        /// Task to adopt, such as T7
         task: TaskId,
-        /// The mission; your own if you lead one
+        /// Mission to add it to (default: the mission that you lead)
         #[arg(long, value_name = "MISSION")]
         mission: Option<String>,
     },
-    /// As a lead: say that your mission is done
+    /// As a lead: finish your mission with a report
     Finish {
-        /// What was reached, and what was not
+        /// Report about achieved and missed goals
         report: String,
     },
-    /// Have a message routed that was not; one that was does nothing
+    /// Route a message that the router missed; a routed message is ignored
     Route {
-        /// The message's number
+        /// Message to route, such as B7
         message: MessageId,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Migrate {
-    /// Take back what was changed the last time
+pub(crate) struct MigrateArgs {
+    /// Undo the last migration
     #[arg(long)]
     pub(crate) undo: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Replay {
-    /// The mission
+pub(crate) struct ReplayArgs {
+    /// Mission to show, such as M3
     pub(crate) mission: MissionId,
-    /// Show it as it stood at that revision; without it, what happened in it and how it stands now
+    /// Show the mission as it was at this revision (default: its history and its present state)
     #[arg(long, value_name = "REVISION", conflicts_with = "step")]
     pub(crate) at: Option<u64>,
-    /// Show it at each thing that happened, one after the other
+    /// Show the mission at each of its events, one after the other
     #[arg(long)]
     pub(crate) step: bool,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Graph {
-    /// A mission, or a task with what is around it; what is open here and what ended lately if not given
+pub(crate) struct GraphArgs {
+    /// Mission, or task with its neighbours (default: open and recently ended tasks of the project)
     pub(crate) id: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CostBy {
+pub(crate) enum CostByArg {
     Provider,
     Mission,
     Agent,
     Model,
 }
 
-/// How many days before today something begins: `today`, `yesterday`, `7d`, `2w`, or a date (UTC).
-pub(crate) fn days_since(text: &str) -> Result<u32, String> {
-    days_before(text, jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date())
+/// Parses the value of `--since` and returns how many days ago that was. Dates are in UTC.
+pub(crate) fn parse_days_since(text: &str) -> Result<u32, String> {
+    days_between(
+        text,
+        jiff::Timestamp::now()
+            .to_zoned(jiff::tz::TimeZone::UTC)
+            .date(),
+    )
 }
 
-fn days_before(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
-    let many =
-        |it: &str, days: u32| it.parse::<u32>().ok().and_then(|it| it.checked_mul(days)).filter(|it| *it < 36_500);
+fn days_between(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
+    let many = |s: &str, days: u32| {
+        s.parse::<u32>()
+            .ok()
+            .and_then(|parse| parse.checked_mul(days))
+            .filter(|parse| *parse < 36_500)
+    };
     let found = match text {
         "today" => Some(0),
         "yesterday" => Some(1),
@@ -119,11 +128,13 @@ fn days_before(text: &str, today: jiff::civil::Date) -> Result<u32, String> {
             (_, Some(weeks)) => many(weeks, 7),
             _ => {
                 let since = text.parse::<jiff::civil::Date>().ok();
-                since.and_then(|it| u32::try_from(it.until(today).ok()?.get_days()).ok())
+                since.and_then(|date| u32::try_from(date.until(today).ok()?.get_days()).ok())
             }
         },
     };
-    found.ok_or_else(|| "say today, yesterday, 7d, 2w or a date that has been, such as 2026-07-01".into())
+    found.ok_or_else(|| {
+        "write today, yesterday, 7d, 2w or a date in the past, such as 2026-07-01".into()
+    })
 }
 
 #[cfg(test)]
@@ -131,15 +142,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn since_when_is_said_in_days() {
+    fn since_accepts_names_durations_and_past_dates() {
         let today = jiff::civil::date(2026, 3, 2);
-        for (text, days) in
-            [("today", 0), ("yesterday", 1), ("7d", 7), ("2w", 14), ("2026-03-02", 0), ("2026-02-27", 3)]
-        {
-            assert_eq!(days_before(text, today), Ok(days), "{text}");
+        for (text, days) in [
+            ("today", 0),
+            ("yesterday", 1),
+            ("7d", 7),
+            ("2w", 14),
+            ("2026-03-02", 0),
+            ("2026-02-27", 3),
+        ] {
+            assert_eq!(days_between(text, today), Ok(days), "{text}");
         }
-        for bad in ["", "d", "-1d", "2026-03-03", "7", "tomorrow", "99999999d", "2026-13-01"] {
-            assert!(days_before(bad, today).is_err(), "{bad}");
+        for bad in [
+            "",
+            "d",
+            "-1d",
+            "2026-03-03",
+            "7",
+            "tomorrow",
+            "99999999d",
+            "2026-13-01",
+        ] {
+            assert!(days_between(bad, today).is_err(), "{bad}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What may be typed of scope escapes and standing rules.
+//! The arguments of `scope` and `rule`.
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_core::project::RuleAction;
@@ -6,75 +6,75 @@ use regatta_core::project::RuleAction;
 use super::*;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ScopeWord {
-    /// List what was found outside manifests
+pub(crate) enum ScopeCommand {
+    /// List scope escapes: changes outside the tasks' manifests
     List,
-    /// Make a task of one
+    /// Make a follow-up task from a scope escape
     FollowUp {
-        /// Such as T3.1
+        /// Scope escape, such as T3.1
         id: String,
     },
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum RuleWord {
-    /// List them
+pub(crate) enum RuleCommand {
+    /// List the standing rules
     List,
-    /// Say which of them a task or a change meets
-    Test(RuleTest),
-    /// Add one to regatta.toml and bring the project up to date
-    Add(Box<RuleAdd>),
+    /// Check which standing rules apply to a task or a change
+    Test(RuleTestArgs),
+    /// Add a standing rule to regatta.toml and apply it to the project
+    Add(Box<RuleAddArgs>),
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RuleTest {
-    /// A task, whose type and files are taken
+pub(crate) struct RuleTestArgs {
+    /// Task to test, with its type and files
     pub(crate) task: Option<TaskId>,
-    /// The type of the work
-    #[arg(long = "type", value_enum, default_value_t = Type::Task)]
-    pub(crate) issue_type: Type,
-    /// The files it touches
+    /// Type of the work
+    #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
+    pub(crate) issue_type: TaskTypeArg,
+    /// Files that the work touches
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub(crate) files: Vec<String>,
-    /// A line that it adds to them
+    /// Line that the work adds to these files
     #[arg(long, value_name = "TEXT")]
     pub(crate) line: Option<String>,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RuleAdd {
-    /// What it is called
+pub(crate) struct RuleAddArgs {
+    /// Name of the rule
     pub(crate) name: String,
-    /// What it says to whoever it meets
-    #[arg(long, value_name = "WORDS")]
+    /// Message to the agents whose work the rule matches
+    #[arg(long, value_name = "TEXT")]
     pub(crate) says: String,
-    /// Only work of these types
+    /// Match only work of these types
     #[arg(long = "type", value_enum, num_args = 1..)]
-    pub(crate) types: Vec<Type>,
-    /// Only work on these files
+    pub(crate) types: Vec<TaskTypeArg>,
+    /// Match only work on these files
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub(crate) files: Vec<String>,
-    /// Only changes that add a line with this text
+    /// Match only changes that add a line with this text
     #[arg(long, value_name = "TEXT")]
     pub(crate) pattern: Option<String>,
-    /// What it does
-    #[arg(long, value_enum, default_value_t = Action::Warn)]
-    pub(crate) action: Action,
+    /// Effect of a match: block refuses the work, warn reports it, leave ignores it
+    #[arg(long, value_enum, default_value_t = RuleActionArg::Warn)]
+    pub(crate) action: RuleActionArg,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Action {
+pub(crate) enum RuleActionArg {
     Block,
     Warn,
     Leave,
 }
 
-impl From<Action> for RuleAction {
-    fn from(it: Action) -> RuleAction {
-        match it {
-            Action::Block => RuleAction::Block,
-            Action::Warn => RuleAction::Warn,
-            Action::Leave => RuleAction::Leave,
+impl From<RuleActionArg> for RuleAction {
+    fn from(rule_action_arg: RuleActionArg) -> RuleAction {
+        match rule_action_arg {
+            RuleActionArg::Block => RuleAction::Block,
+            RuleActionArg::Warn => RuleAction::Warn,
+            RuleActionArg::Leave => RuleAction::Ignore,
         }
     }
 }

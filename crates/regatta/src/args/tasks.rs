@@ -1,4 +1,4 @@
-//! What may be typed of tasks and claims.
+//! The arguments of `task` and `claim`.
 
 use clap::{Args, Subcommand};
 use regatta_core::ids::{AgentName, AttemptId, ClaimId, TaskId};
@@ -8,166 +8,186 @@ use super::*;
 
 #[derive(Debug, Args)]
 pub(crate) struct AttemptArgs {
-    /// The task
+    /// Task of the attempt
     pub(crate) id: TaskId,
-    /// The attempt that speaks
+    /// Attempt that reports
     #[arg(long, env = "REGATTA_ATTEMPT", hide_env = true)]
     pub(crate) attempt: AttemptId,
-    /// Its token
+    /// Fencing token of the attempt
     #[arg(long, env = "REGATTA_ATTEMPT_TOKEN", hide_env = true)]
     pub(crate) token: u64,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TaskWord {
+pub(crate) enum TaskCommand {
     /// Add a task
-    Add(Box<TaskAdd>),
+    Add(Box<TaskAddArgs>),
     /// List tasks
     List {
-        /// Ended ones too
+        /// Include ended tasks
         #[arg(long)]
         all: bool,
-        /// Only these: pending,in_progress
+        /// Only tasks with these statuses: pending,in_progress
         #[arg(long, value_delimiter = ',')]
         status: Vec<String>,
-        /// Only this mission's
+        /// Only tasks of this mission
         #[arg(long)]
         mission: Option<String>,
-        /// At most that many
+        /// Maximum number of tasks; 0 lists all
         #[arg(long, default_value_t = 0)]
         limit: usize,
     },
-    /// Show one
-    Show { id: String },
-    /// Change one
-    Set(Box<TaskEdit>),
-    /// Give one to an agent
-    Assign(Assign),
+    /// Show a task
+    Show {
+        /// Task to show
+        id: String,
+    },
+    /// Change a task
+    Set(Box<TaskEditArgs>),
+    /// Assign a task to an agent
+    Assign(AssignArgs),
     /// Take an offered task
     Accept {
+        /// Task to accept
         id: TaskId,
+        /// Agent to act as
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
     },
     /// Decline an offered task
     Reject {
+        /// Task to decline
         id: TaskId,
+        /// Agent to act as
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
     },
-    /// Cancel one
+    /// Cancel a task
     Cancel {
+        /// Task to cancel
         id: TaskId,
+        /// Reason to show to others
         #[arg(short = 'm', long)]
         reason: Option<String>,
     },
     /// Take the next ready task
     Poll {
-        /// In whose name
+        /// Agent to act as
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
-        /// Wait that long for one
+        /// Wait up to this long for a task
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
         wait: u64,
-        /// How long the attempt may be silent
+        /// End the attempt if it reports nothing for this long
         #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
         lease: Option<u64>,
-        /// Without a workspace, where only a report is asked for
+        /// Start without a workspace if the task asks only for a report
         #[arg(long)]
         no_workspace: bool,
-        /// Do the work yourself, in the name of an agent that Regatta runs
+        /// Do the work by hand, in the name of an agent that Regatta runs
         #[arg(long)]
         by_hand: bool,
     },
-    /// Say what an attempt is doing
+    /// Report what an attempt is doing
     Progress {
         #[command(flatten)]
         attempt: AttemptArgs,
-        /// One line
+        /// One line of progress
         text: Option<String>,
     },
-    /// Say that an attempt is done
+    /// Finish an attempt
     Finish {
         #[command(flatten)]
         attempt: AttemptArgs,
-        /// What came of it
+        /// Summary of the result
         #[arg(long)]
         output: Option<String>,
-        /// Say that nothing has to be changed
+        /// Report that no change is needed
         #[arg(long)]
         not_needed: bool,
-        /// A fact that helps later tasks of the project; repeat it for more
+        /// Fact that helps later tasks of the project; may be repeated
         #[arg(long = "learned", value_name = "TEXT")]
         learnings: Vec<String>,
     },
-    /// Say that an attempt gave up
+    /// Give up an attempt
     Fail {
         #[command(flatten)]
         attempt: AttemptArgs,
-        /// Why
+        /// Why the attempt failed
         #[arg(short = 'm', long)]
         reason: Option<String>,
     },
     /// Add tasks from a plan file or a JSON list
     Import {
-        /// The file; with --beads, lines of JSON such as .beads/issues.jsonl
+        /// File to read; with --beads, lines of JSON such as .beads/issues.jsonl
         file: PathBuf,
-        /// Read issues of beads: what changed is updated, what is new is added
+        /// Read beads issues: update changed tasks and add new ones
         #[arg(long)]
         beads: bool,
     },
     /// Print all tasks as a plan file
     Export {
-        /// Ended ones too
+        /// Include ended tasks
         #[arg(long)]
         all: bool,
-        /// Write issues of beads
+        /// Write beads issues
         #[arg(long)]
         beads: bool,
-        /// Bring this file of beads up to date instead of printing: fields that are not ours stay as they are
+        /// Update this beads file instead of printing; fields that Regatta does not know are kept
         #[arg(requires = "beads")]
         file: Option<PathBuf>,
     },
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ClaimWord {
-    /// Acquire all of the URIs, or none
+pub(crate) enum ClaimCommand {
+    /// Acquire a claim on one or more URIs (all of them or none)
     Acquire {
+        /// URIs to claim; file:// and workspace:// accept *, ? and **
         #[arg(required = true)]
         uris: Vec<Uri>,
-        /// In whose name
-        #[arg(long = "as", value_name = "NAME", env = "REGATTA_AGENT", hide_env = true)]
+        /// Agent to act as
+        #[arg(
+            long = "as",
+            value_name = "NAME",
+            env = "REGATTA_AGENT",
+            hide_env = true
+        )]
         agent: AgentName,
-        /// How long it lives without renewal
+        /// Lifetime without renewal
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]
         ttl: u64,
-        /// Let others share it
+        /// Allow other shared claims on the same URIs
         #[arg(long)]
         shared: bool,
-        /// Stand in line that long
+        /// Wait up to this long if a URI is claimed
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
         wait: u64,
-        /// What it is for
+        /// Note about the purpose of the claim
         #[arg(short = 'm', long, default_value = "")]
         memo: String,
     },
-    /// Prolong one by its TTL
+    /// Renew a claim for another TTL
     Renew {
+        /// Claim to renew, such as C7
         claim: ClaimId,
+        /// Fencing token of the claim
         #[arg(long)]
         token: u64,
     },
-    /// End one
+    /// Release a claim
     Release {
+        /// Claim to release, such as C7
         claim: ClaimId,
+        /// Fencing token of the claim
         #[arg(long)]
         token: u64,
     },
-    /// List who holds what, and who waits
+    /// List claims with their holders, and waiting requests
     List,
-    /// Say whether URIs are free
+    /// Check whether URIs are free
     Check {
+        /// URIs to check
         #[arg(required = true)]
         uris: Vec<Uri>,
     },

@@ -1,4 +1,4 @@
-//! What may be typed about teams.
+//! The arguments of `team`.
 
 use std::path::PathBuf;
 
@@ -8,113 +8,113 @@ use regatta_core::ids::{MemberName, TeamName};
 use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum TeamWord {
-    /// Make a team from team.toml, or from what is typed
-    Create(TeamCreate),
-    /// Put what team.toml says in place of what is wanted of a team
+pub(crate) enum TeamSubcommand {
+    /// Create a team from team.toml or from --lead and --member
+    Create(TeamCreateArgs),
+    /// Replace a team's settings with those of team.toml
     Edit {
-        /// The file; team.toml if not given
+        /// File to read (default: team.toml)
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// The team, if the file does not name it
+        /// Team to change, if the file does not name it
         name: Option<TeamName>,
     },
-    /// List the teams
+    /// List teams
     List {
-        /// Also those that were deleted
+        /// Include deleted teams
         #[arg(long)]
         deleted: bool,
     },
-    /// Show a team: wanted, resolved and live side by side
+    /// Show a team: desired, resolved and live side by side
     Show {
-        /// The team
+        /// Name of the team
         name: TeamName,
     },
-    /// Say who launches whom in a team, and why
+    /// Explain which lane launches each member, and why
     Explain {
-        /// The team
+        /// Name of the team
         name: TeamName,
     },
-    /// Launch a team: the primary lane first, then side lanes
+    /// Launch a team: the primary lane first, then the secondary lanes
     Launch {
-        /// The team
+        /// Name of the team
         name: TeamName,
-        /// Leave this member out this time; may be given again
+        /// Do not launch this member this time; may be repeated
         #[arg(long, value_name = "MEMBER")]
         without: Vec<MemberName>,
         #[command(flatten)]
-        wait: Wait,
+        wait: LaunchWaitArgs,
     },
-    /// Stop a team if it runs, and launch it again as it is wanted now
+    /// Stop a team if it runs, and launch it with its current settings
     Relaunch {
-        /// The team
+        /// Name of the team
         name: TeamName,
         #[command(flatten)]
-        wait: Wait,
+        wait: LaunchWaitArgs,
     },
-    /// Stop a team: side lanes first, then the primary lane
+    /// Stop a team: the secondary lanes first, then the primary lane
     Stop {
-        /// The team
+        /// Name of the team
         name: TeamName,
-        /// Why
-        #[arg(long, value_name = "WORDS", default_value = "")]
+        /// Reason to show to others
+        #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
-        /// How long to wait until nothing of it lives
+        /// Wait up to this long until all its programs have ended
         #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "60s")]
         wait: u64,
     },
-    /// Try one member's lane again
+    /// Launch one member's lane again
     Retry {
-        /// The team
+        /// Name of the team
         name: TeamName,
-        /// The member
+        /// Name of the member
         member: MemberName,
         #[command(flatten)]
-        wait: Wait,
+        wait: LaunchWaitArgs,
     },
-    /// Put a stopped team away
+    /// Delete a stopped team; undelete brings it back
     Delete {
-        /// The team
+        /// Name of the team
         name: TeamName,
     },
-    /// Bring a deleted team back
+    /// Restore a deleted team
     Undelete {
-        /// The team
+        /// Name of the team
         name: TeamName,
     },
     /// Write a team and its last launch to a new file
     Backup {
-        /// The team
+        /// Name of the team
         name: TeamName,
-        /// The new file
+        /// File to create
         file: PathBuf,
     },
-    /// Put a team back as a file kept it
+    /// Restore a team from a backup file
     Restore {
-        /// The file
+        /// File that team backup wrote
         file: PathBuf,
     },
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Wait {
-    /// How long to wait until every lane has come up or failed
+pub(crate) struct LaunchWaitArgs {
+    /// Wait up to this long until every lane is up or has failed
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "2m")]
     pub(crate) wait: u64,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TeamCreate {
-    /// What it is called, if the file does not say; or the file itself
+pub(crate) struct TeamCreateArgs {
+    /// Name of the team if the file has none, or the file itself
     #[arg(value_name = "NAME|FILE")]
     pub(crate) name: Option<String>,
-    /// The file that says who is in it; team.toml if nobody is named here
+    /// File that describes the team (default: team.toml)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lead", "member"])]
     pub(crate) file: Option<PathBuf>,
-    /// Who leads, such as amy=codex; amy=codex:scripted has the built-in agent in its place
+    /// Lead of the team, such as amy=codex; amy=codex:scripted uses the scripted agent instead
     #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]")]
     pub(crate) lead: Option<String>,
-    /// Another of the team, such as tom=opencode; may be given again
+    /// Member of the team, such as tom=opencode; may be repeated
     #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]", requires = "lead")]
     pub(crate) member: Vec<String>,
 }

@@ -1,16 +1,18 @@
-//! Reading one field after the other from a located tree: every mistake is noted with its place and its fix, and
-//! reading goes on, so that a person sees all of them at once.
+//! Reads one field after the other from a tree with positions.
+//!
+//! The reader notes every mistake with its position and its fix, and goes on, so that a person sees
+//! all mistakes of a file at once.
 
 use regatta_core::ids::AgentName;
 use regatta_core::pattern::PathPattern;
 use regatta_core::spelling::nearest;
 use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 
-use super::fault::{Fault, Source};
-use super::tree::{Entry, Node, Value};
+use super::diagnostic::{Diagnostic, SourceText};
+use super::spanned_value::{PlanValue, SpannedValue, TableEntry};
 
-/// The issue types, as they are written.
-pub(crate) const TYPES: [(&str, IssueType); 6] = [
+/// The issue types and their names.
+pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
     ("feature", IssueType::Feature),
     ("bug", IssueType::Bug),
     ("task", IssueType::Task),
@@ -19,44 +21,48 @@ pub(crate) const TYPES: [(&str, IssueType); 6] = [
     ("ci", IssueType::Ci),
 ];
 
-/// How hard a model may be asked to think: the words of the providers we know.
+/// How hard a model may be asked to think, in the terms of the known providers.
 pub(crate) const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// What a validation contract consists of.
-pub(crate) const CHECKS: [&str; 4] = ["tests", "lint", "files_exist", "content_check"];
+/// The fields of a validation.
+pub(crate) const VALIDATION_FIELDS: [&str; 4] = ["tests", "lint", "files_exist", "content_check"];
 
-const LONGEST_SUBJECT: usize = 300;
-const LONGEST_DESCRIPTION: usize = 256 * 1024;
-const MOST_FILES: usize = 1_000;
+const MAX_SUBJECT_CHARS: usize = 300;
+const MAX_DESCRIPTION_BYTES: usize = 256 * 1024;
+const MAX_FILES: usize = 1_000;
 
-/// Notes mistakes while a file is read.
-pub(crate) struct Reader<'a> {
-    pub(crate) source: &'a Source,
-    pub(crate) faults: Vec<Fault>,
+/// Collects mistakes while a file is read.
+pub(crate) struct FieldReader<'a> {
+    pub(crate) source: &'a SourceText,
+    pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-/// The fields of one table that nobody has read yet.
-pub(crate) struct Fields {
-    pub(crate) at: usize,
-    entries: Vec<Entry>,
+/// The fields of one table that were not read yet.
+pub(crate) struct TableFields {
+    pub(crate) offset: usize,
+    entries: Vec<TableEntry>,
 }
 
-impl Fields {
-    /// Takes a field by any of its spellings.
-    pub(crate) fn take(&mut self, names: &[&str]) -> Option<Entry> {
-        let at = names.iter().find_map(|name| self.entries.iter().position(|it| it.key == *name))?;
+impl TableFields {
+    /// Removes and returns a field that has any of the given names.
+    pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
+        let at = names
+            .iter()
+            .find_map(|name| self.entries.iter().position(|table| table.key == *name))?;
         Some(self.entries.remove(at))
     }
 
-    /// Whether a field is left that may be a mistyped `name`.
-    pub(crate) fn has_like(&self, name: &str, known: &[&str]) -> bool {
-        self.entries.iter().any(|it| nearest(&it.key, known) == Some(name))
+    /// Returns whether an unread field may be a mistyped `name`.
+    pub(crate) fn has_similar(&self, name: &str, known: &[&str]) -> bool {
+        self.entries
+            .iter()
+            .any(|table| nearest(&table.key, known) == Some(name))
     }
 }
 
-/// What a plan, a wave or a bead says of the work itself.
+/// The fields about the work itself that plans, waves and beads share.
 #[derive(Default)]
-pub(crate) struct Work {
+pub(crate) struct WorkFields {
     pub(crate) issue_type: Option<IssueType>,
     pub(crate) files: Option<Vec<PathPattern>>,
     pub(crate) validation: Option<Validation>,
@@ -66,311 +72,409 @@ pub(crate) struct Work {
     pub(crate) agent: Option<AgentName>,
     pub(crate) provider: Option<String>,
     pub(crate) script: Option<serde_json::Value>,
-    /// The command that has the last word on passed work: its program and arguments.
+    /// A command that must succeed after work has passed its checks: program and arguments.
     pub(crate) ratchet: Option<Vec<String>>,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(source: &'a Source) -> Reader<'a> {
-        Reader { source, faults: Vec::new() }
+impl<'a> FieldReader<'a> {
+    pub(crate) fn new(source: &'a SourceText) -> FieldReader<'a> {
+        FieldReader {
+            source,
+            diagnostics: Vec::new(),
+        }
     }
 
-    /// Notes a mistake.
-    pub(crate) fn wrong(&mut self, at: usize, what: impl Into<String>, fix: impl Into<String>) {
-        self.faults.push(self.source.fault(at, what, fix));
+    /// Adds a mistake.
+    pub(crate) fn report(&mut self, at: usize, what: impl Into<String>, fix: impl Into<String>) {
+        self.diagnostics.push(self.source.diagnostic(at, what, fix));
     }
 
-    fn wrong_type(&mut self, name: &str, node: &Node, wanted: &str, example: &str) {
-        self.wrong(
-            node.at,
-            format!("`{name}` must be {wanted}, not {}", node.kind()),
+    fn report_wrong_type(&mut self, name: &str, node: &SpannedValue, wanted: &str, example: &str) {
+        self.report(
+            node.start,
+            format!("`{name}` must be {wanted}, not {}", node.kind_name()),
             format!("write {name} = {example}"),
         );
     }
 
-    /// A table's fields.
-    pub(crate) fn table(&mut self, name: &str, node: Node, example: &str) -> Option<Fields> {
+    /// Returns the fields of a table.
+    pub(crate) fn table(
+        &mut self,
+        name: &str,
+        node: SpannedValue,
+        example: &str,
+    ) -> Option<TableFields> {
         match node.value {
-            Value::Table(entries) => Some(Fields { at: node.at, entries }),
+            PlanValue::Table(entries) => Some(TableFields {
+                offset: node.start,
+                entries,
+            }),
             _ => {
-                self.wrong_type(name, &node, "a table", example);
+                self.report_wrong_type(name, &node, "a table", example);
                 None
             }
         }
     }
 
-    /// Says of every field that is left that it means nothing.
-    pub(crate) fn unknown(&mut self, left: Fields, of: &str, known: &[&str]) {
-        for it in left.entries {
-            let shown: String = it.key.chars().take(40).collect();
-            let fix = match nearest(&it.key, known) {
-                Some(word) if known.contains(&it.key.as_str()) => format!("it says the same as `{word}`: keep one"),
+    /// Reports every field that is left as unknown.
+    pub(crate) fn report_unknown(&mut self, left: TableFields, of: &str, known: &[&str]) {
+        for table in left.entries {
+            let shown: String = table.key.chars().take(40).collect();
+            let fix = match nearest(&table.key, known) {
+                Some(word) if known.contains(&table.key.as_str()) => {
+                    format!("it means the same as `{word}`; keep one of the two")
+                }
                 Some(word) => format!("write `{word}`"),
                 None => format!("a {of} has {}", known.join(", ")),
             };
-            self.wrong(it.at, format!("unknown field `{}` in a {of}", shown.escape_debug()), fix);
+            self.report(
+                table.start,
+                format!("unknown field `{}` in a {of}", shown.escape_debug()),
+                fix,
+            );
         }
     }
 
-    /// A text that is not empty.
-    pub(crate) fn text(&mut self, name: &str, node: Node) -> Option<String> {
+    /// Returns a string that is not empty.
+    pub(crate) fn text(&mut self, name: &str, node: SpannedValue) -> Option<String> {
         match node.value {
-            Value::Text(it) if !it.trim().is_empty() => Some(it),
-            Value::Text(_) => {
-                self.wrong(node.at, format!("`{name}` is empty"), format!("fill it in, or take `{name}` out"));
+            PlanValue::Text(s) if !s.trim().is_empty() => Some(s),
+            PlanValue::Text(_) => {
+                self.report(
+                    node.start,
+                    format!("`{name}` is empty"),
+                    format!("fill it in, or remove `{name}`"),
+                );
                 None
             }
             _ => {
-                self.wrong_type(name, &node, "a text", "\"…\"");
+                self.report_wrong_type(name, &node, "a string", "\"…\"");
                 None
             }
         }
     }
 
-    /// A text or a list of texts, each with its place.
-    pub(crate) fn texts(&mut self, name: &str, node: Node) -> Vec<(String, usize)> {
-        let at = node.at;
+    /// Returns a string or a list of strings, each with its position.
+    pub(crate) fn texts(&mut self, name: &str, node: SpannedValue) -> Vec<(String, usize)> {
+        let at = node.start;
         match node.value {
-            Value::Text(_) => self.text(name, node).map(|it| (it, at)).into_iter().collect(),
-            Value::List(items) => {
+            PlanValue::Text(_) => self.text(name, node).map(|s| (s, at)).into_iter().collect(),
+            PlanValue::List(items) => {
                 let mut found = Vec::new();
                 for item in items {
-                    let at = item.at;
-                    if !matches!(item.value, Value::Text(_)) {
-                        let what = format!("`{name}` has {} among its texts", item.kind());
-                        self.wrong(at, what, format!("write {name} = [\"…\", \"…\"]"));
-                    } else if let Some(it) = self.text(name, item) {
-                        found.push((it, at));
+                    let at = item.start;
+                    if !matches!(item.value, PlanValue::Text(_)) {
+                        let what = format!("`{name}` has {} among its strings", item.kind_name());
+                        self.report(at, what, format!("write {name} = [\"…\", \"…\"]"));
+                    } else if let Some(s) = self.text(name, item) {
+                        found.push((s, at));
                     }
                 }
                 found
             }
             _ => {
-                self.wrong_type(name, &node, "a list of texts", "[\"…\"]");
+                self.report_wrong_type(name, &node, "a list of strings", "[\"…\"]");
                 vec![]
             }
         }
     }
 
-    /// One of a few words.
-    pub(crate) fn choice<T: Copy>(&mut self, name: &str, node: Node, known: &[(&str, T)]) -> Option<T> {
-        let at = node.at;
+    /// Returns the value that belongs to one of the known words.
+    pub(crate) fn choice<T: Copy>(
+        &mut self,
+        name: &str,
+        node: SpannedValue,
+        known: &[(&str, T)],
+    ) -> Option<T> {
+        let at = node.start;
         let word = self.text(name, node)?;
-        if let Some(it) = known.iter().find(|it| it.0 == word) {
-            return Some(it.1);
+        if let Some(pair) = known.iter().find(|known| known.0 == word) {
+            return Some(pair.1);
         }
-        let words: Vec<&str> = known.iter().map(|it| it.0).collect();
-        let guess = nearest(&word, &words).map_or(String::new(), |it| format!("write \"{it}\"; "));
+        let words: Vec<&str> = known.iter().map(|known| known.0).collect();
+        let guess = nearest(&word, &words).map_or(String::new(), |s| format!("write \"{s}\"; "));
         let shown: String = word.chars().take(40).collect();
-        self.wrong(at, format!("{shown:?} is no {name}"), format!("{guess}it is one of {}", words.join(", ")));
+        self.report(
+            at,
+            format!("{shown:?} is not a valid {name}"),
+            format!("{guess}the values are {}", words.join(", ")),
+        );
         None
     }
 
-    /// One line that says what is to be done.
-    pub(crate) fn subject(&mut self, name: &str, node: Node) -> Option<String> {
-        let at = node.at;
-        let it = self.text(name, node)?;
-        if it.trim().contains(['\n', '\r', '\0']) {
-            self.wrong(at, format!("`{name}` is more than one line"), "put the rest into `description`");
+    /// Returns a subject: one line that is not too long.
+    pub(crate) fn subject(&mut self, name: &str, node: SpannedValue) -> Option<String> {
+        let at = node.start;
+        let s = self.text(name, node)?;
+        if s.trim().contains(['\n', '\r', '\0']) {
+            self.report(
+                at,
+                format!("`{name}` is more than one line"),
+                "put the rest into `description`",
+            );
             return None;
         }
-        if it.chars().count() > LONGEST_SUBJECT {
-            let what = format!("`{name}` has {} characters; {LONGEST_SUBJECT} are the most", it.chars().count());
-            self.wrong(at, what, "put the rest into `description`");
+        if s.chars().count() > MAX_SUBJECT_CHARS {
+            let what = format!(
+                "`{name}` has {} characters, more than {MAX_SUBJECT_CHARS}",
+                s.chars().count()
+            );
+            self.report(at, what, "put the rest into `description`");
             return None;
         }
-        Some(it.trim().to_owned())
+        Some(s.trim().to_owned())
     }
 
-    /// The details; they may be empty.
-    pub(crate) fn description(&mut self, node: Node) -> String {
+    /// Returns a description, which may be empty.
+    pub(crate) fn description(&mut self, node: SpannedValue) -> String {
         match node.value {
-            Value::Text(it) if it.len() <= LONGEST_DESCRIPTION => it,
-            Value::Text(_) => {
-                self.wrong(node.at, "`description` has more than 256 KiB", "put it into a file and name the file");
+            PlanValue::Text(s) if s.len() <= MAX_DESCRIPTION_BYTES => s,
+            PlanValue::Text(_) => {
+                self.report(
+                    node.start,
+                    "`description` has more than 256 KiB",
+                    "put the text into a file and refer to the file",
+                );
                 String::new()
             }
             _ => {
-                self.wrong_type("description", &node, "a text", "\"…\"");
+                self.report_wrong_type("description", &node, "a string", "\"…\"");
                 String::new()
             }
         }
     }
 
-    /// The manifest.
-    pub(crate) fn files(&mut self, name: &str, node: Node) -> Vec<PathPattern> {
-        let whole = node.at;
+    /// Returns the patterns of a manifest, with braces expanded.
+    pub(crate) fn files(&mut self, name: &str, node: SpannedValue) -> Vec<PathPattern> {
+        let whole = node.start;
         let mut found = Vec::new();
         for (text, at) in self.texts(name, node) {
             match PathPattern::expand(&text) {
-                Ok(it) => found.extend(it),
-                Err(error) => self.wrong(at, error.to_string(), path_fix(&text)),
+                Ok(path_patterns) => found.extend(path_patterns),
+                Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
             }
         }
-        if found.len() > MOST_FILES {
-            let what = format!("`{name}` has {} patterns; {MOST_FILES} are the most", found.len());
-            self.wrong(whole, what, "name folders: src/**");
+        if found.len() > MAX_FILES {
+            let what = format!(
+                "`{name}` has {} patterns, more than {MAX_FILES}",
+                found.len()
+            );
+            self.report(whole, what, "use folders, such as src/**");
         }
         found
     }
 
-    /// Paths that must be there afterwards: no patterns, but inside the repository just so.
-    fn paths(&mut self, name: &str, node: Node) -> Vec<String> {
+    /// Returns paths that must exist afterwards. They are not patterns, but they too must be inside
+    /// the repository.
+    fn paths(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
         let mut found = Vec::new();
         for (text, at) in self.texts(name, node) {
             match PathPattern::new(&text) {
                 Ok(_) => found.push(text),
-                Err(error) => self.wrong(at, error.to_string(), path_fix(&text)),
+                Err(error) => self.report(at, error.to_string(), path_suggestion(&text)),
             }
         }
         found
     }
 
-    fn commands(&mut self, name: &str, node: Node) -> Vec<String> {
-        self.texts(name, node).into_iter().map(|it| it.0).collect()
+    fn commands(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
+        self.texts(name, node)
+            .into_iter()
+            .map(|text| text.0)
+            .collect()
     }
 
-    pub(crate) fn validation(&mut self, node: Node) -> Validation {
+    pub(crate) fn validation(&mut self, node: SpannedValue) -> Validation {
         let mut found = Validation::default();
-        let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else { return found };
-        if let Some(it) = fields.take(&["tests"]) {
-            found.tests = self.commands("tests", it.node);
+        let Some(mut fields) = self.table("validation", node, "{ tests = \"make test\" }") else {
+            return found;
+        };
+        if let Some(table) = fields.remove(&["tests"]) {
+            found.tests = self.commands("tests", table.node);
         }
-        if let Some(it) = fields.take(&["lint"]) {
-            found.lint = self.commands("lint", it.node);
+        if let Some(table) = fields.remove(&["lint"]) {
+            found.lint = self.commands("lint", table.node);
         }
-        if let Some(it) = fields.take(&["files_exist"]) {
-            found.files_exist = self.paths("files_exist", it.node);
+        if let Some(table) = fields.remove(&["files_exist"]) {
+            found.files_exist = self.paths("files_exist", table.node);
         }
-        if let Some(it) = fields.take(&["content_check"]) {
-            let nodes = match it.node.value {
-                Value::List(items) => items,
-                _ => vec![it.node],
+        if let Some(table) = fields.remove(&["content_check"]) {
+            let nodes = match table.node.value {
+                PlanValue::List(items) => items,
+                _ => vec![table.node],
             };
-            found.content_check = nodes.into_iter().filter_map(|it| self.content_check(it)).collect();
+            found.content_check = nodes
+                .into_iter()
+                .filter_map(|spanned_value| self.content_check(spanned_value))
+                .collect();
         }
-        self.unknown(fields, "validation", &CHECKS);
+        self.report_unknown(fields, "validation", &VALIDATION_FIELDS);
         found
     }
 
-    fn content_check(&mut self, node: Node) -> Option<ContentCheck> {
+    fn content_check(&mut self, node: SpannedValue) -> Option<ContentCheck> {
         let example = "{ file = \"src/a.rs\", pattern = \"fn main\" }";
         let mut fields = self.table("content_check", node, example)?;
-        let at = fields.at;
-        let (file, pattern) = (fields.take(&["file"]), fields.take(&["pattern"]));
-        self.unknown(fields, "content_check", &["file", "pattern"]);
-        for (name, it) in [("file", &file), ("pattern", &pattern)] {
-            if it.is_none() {
-                self.wrong(at, format!("missing field `{name}` in a content_check"), format!("write {example}"));
+        let at = fields.offset;
+        let (file, pattern) = (fields.remove(&["file"]), fields.remove(&["pattern"]));
+        self.report_unknown(fields, "content_check", &["file", "pattern"]);
+        for (name, table) in [("file", &file), ("pattern", &pattern)] {
+            if table.is_none() {
+                self.report(
+                    at,
+                    format!("missing field `{name}` in a content_check"),
+                    format!("write {example}"),
+                );
             }
         }
         let file = self.paths("file", file?.node).pop();
         let pattern = self.text("pattern", pattern?.node);
-        Some(ContentCheck { file: file?, pattern: pattern? })
+        Some(ContentCheck {
+            file: file?,
+            pattern: pattern?,
+        })
     }
 
-    pub(crate) fn priority(&mut self, node: Node) -> Option<u8> {
+    pub(crate) fn priority(&mut self, node: SpannedValue) -> Option<u8> {
         match node.value {
-            Value::Whole(it @ 0..=9) => Some(it as u8),
-            Value::Whole(it) => {
-                self.wrong(node.at, format!("{it} is no priority"), "write 0 (first) to 9 (last); 2 is usual");
+            PlanValue::Integer(n @ 0..=9) => Some(n as u8),
+            PlanValue::Integer(n) => {
+                self.report(
+                    node.start,
+                    format!("{n} is not a valid priority"),
+                    "write 0 (first) to 9 (last); the default is 2",
+                );
                 None
             }
             _ => {
-                let what = format!("`priority` must be a whole number, not {}", node.kind());
-                self.wrong(node.at, what, "write 0 (first) to 9 (last); 2 is usual");
+                let what = format!(
+                    "`priority` must be a whole number, not {}",
+                    node.kind_name()
+                );
+                self.report(
+                    node.start,
+                    what,
+                    "write 0 (first) to 9 (last); the default is 2",
+                );
                 None
             }
         }
     }
 
-    fn script(&mut self, node: Node) -> Option<serde_json::Value> {
-        let Value::List(steps) = &node.value else {
-            self.wrong_type("script", &node, "a list of steps", "[{ write = { path = \"a\", text = \"b\" } }]");
+    fn script(&mut self, node: SpannedValue) -> Option<serde_json::Value> {
+        let PlanValue::List(steps) = &node.value else {
+            self.report_wrong_type(
+                "script",
+                &node,
+                "a list of steps",
+                "[{ write = { path = \"a\", text = \"b\" } }]",
+            );
             return None;
         };
         for (nth, step) in (1..).zip(steps) {
-            let alone = serde_json::Value::Array(vec![step.plain()]).to_string();
-            if let Err(error) = regatta_agents::script::parse(&alone) {
-                // Read alone it is the first; what is meant is its place in the script.
-                let why = error.to_string().replacen("Step 1", &format!("step {nth}"), 1);
+            let alone = serde_json::Value::Array(vec![step.to_json()]).to_string();
+            if let Err(error) = regatta_agents::script::parse_script(&alone) {
+                // The step is parsed alone, so the error calls it step 1. Put in its real number.
+                let why = error
+                    .to_string()
+                    .replacen("Step 1", &format!("step {nth}"), 1);
                 let why = why.trim_end_matches('.');
-                self.wrong(
-                    step.at,
-                    format!("the script cannot be followed: {why}"),
-                    "see the steps: regatta schema plan",
+                self.report(
+                    step.start,
+                    format!("invalid script: {why}"),
+                    "list the steps: regatta schema plan",
                 );
             }
         }
-        Some(node.plain())
+        Some(node.to_json())
     }
 
-    fn ratchet(&mut self, node: Node) -> Option<Vec<String>> {
+    fn ratchet(&mut self, node: SpannedValue) -> Option<Vec<String>> {
         let example = "[\"program\", \"argument\"]";
         match &node.value {
-            Value::List(items) if items.is_empty() => {
-                self.wrong(node.at, "`ratchet` names no program", format!("write ratchet = {example}, or take it out"));
+            PlanValue::List(items) if items.is_empty() => {
+                self.report(
+                    node.start,
+                    "`ratchet` names no program",
+                    format!("write ratchet = {example}, or remove it"),
+                );
                 None
             }
-            Value::List(_) => Some(self.commands("ratchet", node)),
+            PlanValue::List(_) => Some(self.commands("ratchet", node)),
             _ => {
-                self.wrong_type("ratchet", &node, "a list of a program and its arguments", example);
+                self.report_wrong_type(
+                    "ratchet",
+                    &node,
+                    "a list of a program and its arguments",
+                    example,
+                );
                 None
             }
         }
     }
 
-    /// Everything a table says of the work itself.
-    pub(crate) fn work(&mut self, fields: &mut Fields) -> Work {
-        let mut work = Work::default();
-        if let Some(it) = fields.take(&["issue_type", "type"]) {
-            work.issue_type = self.choice("issue_type", it.node, &TYPES);
+    /// Reads all fields of a table that are about the work itself.
+    pub(crate) fn work(&mut self, fields: &mut TableFields) -> WorkFields {
+        let mut work = WorkFields::default();
+        if let Some(table) = fields.remove(&["issue_type", "type"]) {
+            work.issue_type = self.choice("issue_type", table.node, &ISSUE_TYPES);
         }
-        if let Some(it) = fields.take(&["files"]) {
-            work.files = Some(self.files("files", it.node));
+        if let Some(table) = fields.remove(&["files"]) {
+            work.files = Some(self.files("files", table.node));
         }
-        if let Some(it) = fields.take(&["validation"]) {
-            work.validation = Some(self.validation(it.node));
+        if let Some(table) = fields.remove(&["validation"]) {
+            work.validation = Some(self.validation(table.node));
         }
-        if let Some(it) = fields.take(&["priority"]) {
-            work.priority = self.priority(it.node);
+        if let Some(table) = fields.remove(&["priority"]) {
+            work.priority = self.priority(table.node);
         }
-        if let Some(it) = fields.take(&["expects"]) {
+        if let Some(table) = fields.remove(&["expects"]) {
             let known = [("changes", Expects::Changes), ("report", Expects::Report)];
-            work.expects = self.choice("expects", it.node, &known);
+            work.expects = self.choice("expects", table.node, &known);
         }
-        if let Some(it) = fields.take(&["effort"]) {
-            work.effort = self.choice("effort", it.node, &EFFORTS.map(|it| (it, it))).map(str::to_owned);
+        if let Some(table) = fields.remove(&["effort"]) {
+            work.effort = self
+                .choice("effort", table.node, &EFFORTS.map(|s| (s, s)))
+                .map(str::to_owned);
         }
-        if let Some(it) = fields.take(&["agent"]) {
-            let at = it.node.at;
-            if let Some(name) = self.text("agent", it.node) {
+        if let Some(table) = fields.remove(&["agent"]) {
+            let at = table.node.start;
+            if let Some(name) = self.text("agent", table.node) {
                 match AgentName::new(&name) {
-                    Ok(it) => work.agent = Some(it),
-                    Err(error) => self.wrong(at, error.to_string(), "see the names: regatta agent list"),
+                    Ok(agent) => work.agent = Some(agent),
+                    Err(error) => {
+                        self.report(at, error.to_string(), "list the agents: regatta agent list")
+                    }
                 }
             }
         }
-        if let Some(it) = fields.take(&["provider"]) {
-            work.provider = self.text("provider", it.node);
+        if let Some(table) = fields.remove(&["provider"]) {
+            work.provider = self.text("provider", table.node);
         }
-        if let Some(it) = fields.take(&["script"]) {
-            work.script = self.script(it.node);
+        if let Some(table) = fields.remove(&["script"]) {
+            work.script = self.script(table.node);
         }
-        if let Some(it) = fields.take(&["ratchet"]) {
-            work.ratchet = self.ratchet(it.node);
+        if let Some(table) = fields.remove(&["ratchet"]) {
+            work.ratchet = self.ratchet(table.node);
         }
         work
     }
 }
 
-/// How a path is mended.
-fn path_fix(text: &str) -> String {
+/// Returns advice for an invalid path, with a corrected path if one can be guessed.
+fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
-    let segments: Vec<&str> = inside.split('/').filter(|it| !matches!(*it, "" | "." | "..")).collect();
+    let segments: Vec<&str> = inside
+        .split('/')
+        .filter(|inside| !matches!(*inside, "" | "." | ".."))
+        .collect();
     let mended = segments.join("/");
-    if mended != text && !mended.is_empty() && mended.len() < 80 && PathPattern::expand(&mended).is_ok() {
-        return format!("name it from the repository's top: {mended:?}");
+    if mended != text
+        && !mended.is_empty()
+        && mended.len() < 80
+        && PathPattern::expand(&mended).is_ok()
+    {
+        return format!("write it relative to the repository's top: {mended:?}");
     }
-    "name files from the repository's top, as in \"src/a.rs\" or \"web/**\"".into()
+    "write paths relative to the repository's top, as in \"src/a.rs\" or \"web/**\"".into()
 }

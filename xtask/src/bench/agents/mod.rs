@@ -1,33 +1,44 @@
-//! The supervision of agents: stops, floods, restarts, and what a start costs.
+//! The supervision of agents: stops, floods, restarts, and the cost of a start.
 
-pub(crate) mod chatty; // many at once that print a lot, under one daemon
-pub(crate) mod next_start; // from a landing to the process that waited for it
+pub(crate) mod leak_check;
+pub(crate) mod next_start; // from a landing to the start of its dependant
+pub(crate) mod output_flood; // many agents that print a lot at once
 pub(crate) mod overhead; // from a start to the first byte
 pub(crate) mod queue; // the landing queue as a whole
-pub(crate) mod reattach; // daemons that are killed, and agents that go on
-pub(crate) mod stops; // trees that do not want to end
-pub(crate) mod team; // twelve at once against one by one
-pub(crate) mod thousand; // many tasks, and what they leave behind
+pub(crate) mod reattach; // killed daemons, and agents that keep running
+pub(crate) mod stop_times; // process trees that resist a stop
+// a launch of twelve members at once and one by one // leftovers of many tasks
+pub(crate) mod team_start;
 
-pub(crate) mod place; // a repository, a data directory and a daemon on it
+pub(crate) mod fixture; // a repository, a data directory and a daemon
 
 use std::path::Path;
 
 use anyhow::Context;
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::ids::{AgentName, AttemptId};
-use regatta_engine::ports::agents::Launch;
+use regatta_engine::ports::agents::ProgramLaunch;
 
-/// A launch of a shell script. `token` finds whatever it starts.
-fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> anyhow::Result<Launch> {
-    Ok(Launch {
+/// Returns a launch of a shell script. `token` marks all processes that it starts.
+fn shell_launch(
+    attempt: AttemptId,
+    workspace: &Path,
+    token: &str,
+    script: &str,
+) -> anyhow::Result<ProgramLaunch> {
+    Ok(ProgramLaunch {
         attempt,
         agent: AgentName::new("bench")?,
-        runtime: Runtime::Command { argv: vec!["sh".into(), "-c".into(), script.into()] },
-        profile: Profile { confine: Some(regatta_core::agent::Level::Off), ..Profile::default() },
+        runtime: Runtime::Command {
+            argv: vec!["sh".into(), "-c".into(), script.into()],
+        },
+        profile: Profile {
+            sandbox: Some(regatta_core::agent::SandboxLevel::Off),
+            ..Profile::default()
+        },
         resume: None,
         mcp: None,
-        used: Default::default(),
+        recorded_usage: Default::default(),
         objects: None,
         hidden: vec![],
         workspace: workspace.to_owned(),
@@ -37,22 +48,37 @@ fn shell(attempt: AttemptId, workspace: &Path, token: &str, script: &str) -> any
     })
 }
 
-/// The living processes that have this word in their environment or on their command line.
-fn carrying(token: &str) -> Vec<u32> {
-    let has =
-        |file: String| std::fs::read(file).is_ok_and(|it| it.windows(token.len()).any(|it| it == token.as_bytes()));
+/// Returns the live processes with this word in their environment or command line.
+fn processes_with(token: &str) -> Vec<u32> {
+    let has = |file: String| {
+        std::fs::read(file).is_ok_and(|bytes| {
+            bytes
+                .windows(token.len())
+                .any(|bytes| bytes == token.as_bytes())
+        })
+    };
     let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    pids.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok())
+    pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| *pid != std::process::id())
         .filter(|pid| has(format!("/proc/{pid}/environ")) || has(format!("/proc/{pid}/cmdline")))
-        .filter(|pid| std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|it| !it.contains(") Z ")))
+        .filter(|pid| {
+            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+        })
         .collect()
 }
 
-/// The memory that a process shares with nobody, in kB.
+/// Returns the memory in kB that a process does not share.
 fn private_kb(pid: u32) -> anyhow::Result<u64> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let number = |line: &str| line.split_ascii_whitespace().nth(1).and_then(|it| it.parse::<u64>().ok());
-    let private = rollup.lines().filter(|it| it.starts_with("Private_Dirty") || it.starts_with("Private_Clean"));
-    private.map(|it| number(it).context("a line of smaps_rollup")).sum()
+    let number = |line: &str| {
+        line.split_ascii_whitespace()
+            .nth(1)
+            .and_then(|line| line.parse::<u64>().ok())
+    };
+    let private = rollup.lines().filter(|rollup| {
+        rollup.starts_with("Private_Dirty") || rollup.starts_with("Private_Clean")
+    });
+    private
+        .map(|private| number(private).context("a line of smaps_rollup"))
+        .sum()
 }

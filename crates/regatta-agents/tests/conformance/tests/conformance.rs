@@ -1,5 +1,5 @@
 //! Parses every line of conversations between the ACP driver and the scripted agent with the
-//! protocol's own types. No field may be lost in that, as it would be with a misspelt name.
+//! protocol's own types. Parsing must lose no field, because a misspelt field would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -32,7 +32,8 @@ fn within(ours: &Value, theirs: &Value, place: &str) {
                     matches!(value, Value::Null | Value::Bool(false)) || *value == json!([]) || *value == json!({});
                 match theirs.get(name) {
                     Some(other) => within(value, other, &format!("{place}.{name}")),
-                    None => assert!(nothing, "{place}.{name} = {value} is lost: the protocol does not know it"),
+                    None => assert!(nothing, "{place}.{name} = {value} is lost: the protocol does \
+                        not know it"),
                 }
             }
         }
@@ -161,7 +162,7 @@ fn converse(checker: &mut Checker, home: &std::path::Path, script: &Value, chang
 }
 
 #[test]
-fn what_we_say_is_what_the_protocol_wants() {
+fn every_line_of_the_driver_and_the_scripted_agent_follows_the_protocol() {
     let home = tempfile::tempdir().unwrap();
     let mut checker = Checker::default();
     let script = json!([
@@ -195,9 +196,8 @@ fn what_we_say_is_what_the_protocol_wants() {
     }
 }
 
-/// A field that the protocol does not know is detected, so the check can fail.
 #[test]
 #[should_panic(expected = "is lost")]
-fn a_misspelt_field_is_noticed() {
+fn misspelt_field_is_detected() {
     is::<acp::NewSessionRequest>(&json!({ "cwd": "/w", "mcpServers": [], "mcp_servers": [1] }));
 }

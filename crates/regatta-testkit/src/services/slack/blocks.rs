@@ -1,18 +1,27 @@
-//! Block Kit as far as bridges use it: what Slack refuses.
+//! Checks Block Kit as strictly as Slack does, as far as bridges use it.
 
 use serde_json::Value;
 
-/// What is wrong with these blocks, as Slack words it.
-pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
-    let Some(blocks) = blocks.as_array() else { return vec!["[ERROR] blocks must be an array".into()] };
+/// Returns the errors of these blocks, in Slack's words.
+pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
+    let Some(blocks) = blocks.as_array() else {
+        return vec!["[ERROR] blocks must be an array".into()];
+    };
     let mut found = vec![];
     if blocks.len() > 50 {
-        found.push(format!("[ERROR] no more than 50 items allowed [json-pointer:/blocks] ({} given)", blocks.len()));
+        found.push(format!(
+            "[ERROR] no more than 50 items allowed [json-pointer:/blocks] ({} given)",
+            blocks.len()
+        ));
     }
     let mut markdown = 0;
     for (at, block) in blocks.iter().enumerate() {
-        let mut wrong = |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
-        if block["block_id"].as_str().is_some_and(|it| length(it) > 255) {
+        let mut wrong =
+            |what: &str| found.push(format!("[ERROR] {what} [json-pointer:/blocks/{at}]"));
+        if block["block_id"]
+            .as_str()
+            .is_some_and(|block| char_count(block) > 255)
+        {
             wrong("block_id must be at most 255 characters");
         }
         match block["type"].as_str() {
@@ -22,51 +31,63 @@ pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
                     wrong("missing required field: text");
                 }
                 if !block["text"].is_null() {
-                    text(&block["text"], 3000, &mut wrong);
+                    check_text(&block["text"], 3000, &mut wrong);
                 }
-                if fields.is_some_and(|it| it.len() > 10) {
+                if fields.is_some_and(|fields| fields.len() > 10) {
                     wrong("no more than 10 fields allowed");
                 }
                 for field in fields.into_iter().flatten() {
-                    text(field, 2000, &mut wrong);
+                    check_text(field, 2000, &mut wrong);
                 }
                 if let Some(accessory) = block.get("accessory") {
-                    element(accessory, &mut wrong);
+                    check_element(accessory, &mut wrong);
                 }
             }
             Some("actions") => {
-                let elements = block["elements"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let elements = block["elements"]
+                    .as_array()
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
                 if elements.is_empty() || elements.len() > 25 {
                     wrong("an actions block has 1 to 25 elements");
                 }
-                for it in elements {
-                    element(it, &mut wrong);
+                for value in elements {
+                    check_element(value, &mut wrong);
                 }
-                let ids: Vec<&str> = elements.iter().filter_map(|it| it["action_id"].as_str()).collect();
+                let ids: Vec<&str> = elements
+                    .iter()
+                    .filter_map(|element| element["action_id"].as_str())
+                    .collect();
                 if (1..ids.len()).any(|at| ids[..at].contains(&ids[at])) {
                     wrong("action_id must be unique within a block");
                 }
             }
             Some("context") => {
-                let elements = block["elements"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let elements = block["elements"]
+                    .as_array()
+                    .map(Vec::as_slice)
+                    .unwrap_or_default();
                 if elements.is_empty() || elements.len() > 10 {
                     wrong("a context block has 1 to 10 elements");
                 }
-                for it in elements.iter().filter(|it| it["type"] != "image") {
-                    text(it, 3000, &mut wrong);
+                for value in elements.iter().filter(|element| element["type"] != "image") {
+                    check_text(value, 3000, &mut wrong);
                 }
             }
             Some("header") => {
                 if block["text"]["type"] != "plain_text" {
                     wrong("a header's text is plain_text");
                 }
-                text(&block["text"], 150, &mut wrong);
+                check_text(&block["text"], 150, &mut wrong);
             }
             Some("markdown") => match block["text"].as_str() {
-                Some(text) if !text.is_empty() => markdown += length(text),
+                Some(text) if !text.is_empty() => markdown += char_count(text),
                 _ => wrong("missing required field: text"),
             },
-            Some("divider" | "image" | "rich_text" | "table" | "file" | "video" | "task_card" | "plan") => {}
+            Some(
+                "divider" | "image" | "rich_text" | "table" | "file" | "video" | "task_card"
+                | "plan",
+            ) => {}
             Some(other) => wrong(&format!("unsupported type: {other}")),
             None => wrong("missing required field: type"),
         }
@@ -77,39 +98,45 @@ pub(crate) fn complaints(blocks: &Value) -> Vec<String> {
     found
 }
 
-fn text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
+fn check_text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
     if !matches!(of["type"].as_str(), Some("mrkdwn" | "plain_text")) {
         return wrong("a text object is mrkdwn or plain_text");
     }
-    match of["text"].as_str().map(length) {
+    match of["text"].as_str().map(char_count) {
         None | Some(0) => wrong("must be more than 0 characters"),
-        Some(it) if it > most => wrong(&format!("must be less than {} characters", most + 1)),
+        Some(n) if n > most => wrong(&format!("must be less than {} characters", most + 1)),
         Some(_) => {}
     }
 }
 
-fn element(of: &Value, wrong: &mut impl FnMut(&str)) {
+fn check_element(of: &Value, wrong: &mut impl FnMut(&str)) {
     if of["type"] == "button" {
         if of["text"]["type"] != "plain_text" {
             wrong("a button's text is plain_text");
         }
-        text(&of["text"], 75, wrong);
-        if of["value"].as_str().is_some_and(|it| length(it) > 2000) {
+        check_text(&of["text"], 75, wrong);
+        if of["value"].as_str().is_some_and(|of| char_count(of) > 2000) {
             wrong("value must be at most 2000 characters");
         }
-        if of.get("style").is_some_and(|it| *it != "primary" && *it != "danger") {
+        if of
+            .get("style")
+            .is_some_and(|of| *of != "primary" && *of != "danger")
+        {
             wrong("style is primary or danger");
         }
     } else if of["type"].as_str().is_none() {
         wrong("missing required field: type");
     }
-    if of["action_id"].as_str().is_some_and(|it| length(it) > 255) {
+    if of["action_id"]
+        .as_str()
+        .is_some_and(|of| char_count(of) > 255)
+    {
         wrong("action_id must be at most 255 characters");
     }
 }
 
-/// Slack counts UTF-16 units as little as bytes: characters.
-pub(crate) fn length(text: &str) -> usize {
+/// Returns the number of characters. Slack counts neither UTF-16 units nor bytes.
+pub(crate) fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
@@ -120,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_read_as_strictly_as_slack_reads_them() {
+    fn blocks_are_checked_as_strictly_as_slack_checks_them() {
         let good = json!([
             {"type": "section", "text": {"type": "mrkdwn", "text": "May I?"}},
             {"type": "actions", "elements": [
                 {"type": "button", "action_id": "yes", "text": {"type": "plain_text", "text": "Yes"}, "style": "primary"},
             ]},
         ]);
-        assert_eq!(complaints(&good), Vec::<String>::new());
+        assert_eq!(block_problems(&good), Vec::<String>::new());
         let bad = [
             json!({"type": "section"}),
             json!([{"type": "section", "text": {"type": "mrkdwn", "text": ""}}]),
@@ -139,8 +166,8 @@ mod tests {
             json!([{"type": "markdown", "text": "x".repeat(12_001)}]),
             json!(vec![json!({"type": "divider"}); 51]),
         ];
-        for it in bad {
-            assert_eq!(complaints(&it).len(), 1, "{it}");
+        for value in bad {
+            assert_eq!(block_problems(&value).len(), 1, "{value}");
         }
     }
 }

@@ -1,99 +1,129 @@
-//! Telegram: bots with the long poll, groups and chats of two, buttons.
+//! A double of Telegram: bots with the long poll, groups and private chats, buttons.
 //!
 //! ```text
 //! let telegram = Telegram::start().await;
 //! let claude = telegram.bot("claude_bot");                        // Bot: id, username, token
 //! telegram.person("ann");
-//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann", "claude_bot")` is ann's id
+//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann",
+//! "claude_bot")` is ann's id
 //!
-//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in reply to one
-//! telegram.click("ann", "dev", id, "allow:7");                        // a button by its data; the callback's id
-//! telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id, "text")
+//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in
+//! reply to one telegram.click("ann", "dev", id, "allow:7");                        // a button by
+//! its data; the callback's id telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id,
+//! "text")
 //!
-//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see now
-//! telegram.privacy("claude_bot", true)                                // groups: only what names or answers it
+//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see
+//! now telegram.privacy("claude_bot", true)                                // in groups only
+//! mentions and replies
 //! ```
 //!
-//! And everything that all doubles have (see [`super`]); an operation's name is the method's: `sendMessage`. The API is
-//! `base_url() + "/bot" + token + "/" + method`. A chat of two is called `ann and claude_bot`.
+//! The double also has everything in [`super`]. The name of an operation is the method's name, such
+//! as `sendMessage`. The API is at `base_url() + "/bot" + token + "/" + method`. A private chat is
+//! called `ann and claude_bot`.
 //!
-//! What it holds clients to: one poll at a time (the older is ended with 409), an offset confirms what is before it; 30
-//! calls a second ([`PER_SECOND`]), one a second into a chat with bursts of [`BURST`], 20 a minute into a group
-//! ([`PER_MINUTE_IN_GROUP`]), edits counted like messages, all with 429 and `retry_after`; 4,096 UTF-16 units
-//! ([`LENGTH`]); HTML and MarkdownV2 as they are read there; 64 bytes in a button; own messages only; an edit must
-//! change something. Bots do not see what bots say.
+//! Rules that the double checks:
+//!
+//! - one poll at a time; an older poll ends with 409, and an offset confirms all updates before it;
+//! - 30 calls per second ([`MAX_PER_SECOND`]), one per second in a chat with bursts of
+//!   [`CHAT_BURST`], and
+//!   20 per minute in a group ([`MAX_PER_MINUTE_IN_GROUP`]); edits count like messages, and a
+//!   refusal
+//!   is 429 with `retry_after`;
+//! - 4,096 UTF-16 units in a message ([`MAX_MESSAGE_UNITS`]) and 64 bytes in a button;
+//! - HTML and MarkdownV2 as Telegram parses them;
+//! - a bot changes only its own messages, and an edit must change something.
+//!
+//! Bots do not receive the messages of bots.
 
 mod markup;
 mod methods;
-mod world;
+mod state;
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use serde_json::json;
 
-pub use methods::{BURST, LENGTH, PER_MINUTE_IN_GROUP, PER_SECOND};
-pub use world::{Bot, Callback, Message, World};
+pub use methods::{CHAT_BURST, MAX_MESSAGE_UNITS, MAX_PER_MINUTE_IN_GROUP, MAX_PER_SECOND};
+pub use state::{CallbackQuery, TelegramBot, TelegramMessage, TelegramState};
 
-use super::desk::Desk;
-use super::sign;
-use world::{BotState, Chat};
+use super::double::ServiceDouble;
+use super::signature;
+use state::{TelegramBotState, TelegramChat};
 
-/// The double. It ends, with all its connections, when it is dropped.
+/// The double. Dropping it closes all its connections.
 pub struct Telegram {
-    desk: Arc<Desk<World>>,
+    double: Arc<ServiceDouble<TelegramState>>,
 }
 
 impl Deref for Telegram {
-    type Target = Desk<World>;
+    type Target = ServiceDouble<TelegramState>;
 
-    fn deref(&self) -> &Desk<World> {
-        &self.desk
+    fn deref(&self) -> &ServiceDouble<TelegramState> {
+        &self.double
     }
 }
 
 impl Drop for Telegram {
     fn drop(&mut self) {
-        self.desk.shut();
+        self.double.shut_down();
     }
 }
 
 impl Telegram {
-    /// Starts on a free port of loopback.
+    /// Starts the double on a free port of loopback.
     pub async fn start() -> Telegram {
-        let world = World { bots: vec![], people: vec![], chats: vec![], callbacks: vec![] };
-        Telegram { desk: Desk::open(world, methods::handle).await }
+        let world = TelegramState {
+            bots: vec![],
+            people: vec![],
+            chats: vec![],
+            callbacks: vec![],
+        };
+        Telegram {
+            double: ServiceDouble::open(world, methods::handle_request).await,
+        }
     }
 
-    /// Adds a bot that sees everything in its groups.
-    pub fn bot(&self, username: &str) -> Bot {
-        self.change(|world, ledger| {
+    /// Adds a bot that receives all messages of its groups.
+    pub fn add_bot(&self, username: &str) -> TelegramBot {
+        self.update(|world, ledger| {
             let id = 700_000_000 + i64::try_from(ledger.next()).unwrap_or(0);
-            let token = format!("{id}:{}", sign::token(&format!("bot {username}"), 35));
-            let bot = Bot { id, username: username.to_owned(), token };
-            world.bots.push(BotState {
+            let token = format!(
+                "{id}:{}",
+                signature::fake_token(&format!("bot {username}"), 35)
+            );
+            let bot = TelegramBot {
+                id,
+                username: username.to_owned(),
+                token,
+            };
+            world.bots.push(TelegramBotState {
                 bot: bot.clone(),
                 updates: vec![],
-                poll: 0,
-                allowed: None,
-                private: false,
+                poll_number: 0,
+                allowed_updates: None,
+                is_private: false,
                 next_update: 1000,
             });
             bot
         })
     }
 
-    /// Whether a bot gets only what names or answers it, in groups.
-    pub fn privacy(&self, bot: &str, on: bool) {
-        self.change(|world, _| {
-            let bot = world.bots.iter_mut().find(|it| it.bot.username == bot).expect("there is such a bot");
-            bot.private = on;
+    /// Sets whether a bot receives only mentions and replies in groups.
+    pub fn set_privacy(&self, bot: &str, on: bool) {
+        self.update(|world, _| {
+            let bot = world
+                .bots
+                .iter_mut()
+                .find(|telegram_bot_state| telegram_bot_state.bot.username == bot)
+                .expect("there is such a bot");
+            bot.is_private = on;
         });
     }
 
-    /// Adds a person. Returns the id.
-    pub fn person(&self, name: &str) -> i64 {
-        self.change(|world, ledger| {
+    /// Adds a person. Returns the person's id.
+    pub fn add_person(&self, name: &str) -> i64 {
+        self.update(|world, ledger| {
             let id = 400_000 + i64::try_from(ledger.next()).unwrap_or(0);
             world.people.push((id, name.to_owned()));
             id
@@ -101,104 +131,133 @@ impl Telegram {
     }
 
     /// Adds a group. Returns the chat's id.
-    pub fn group(&self, name: &str, members: &[&str]) -> i64 {
-        let members = members.iter().map(|it| (*it).to_owned()).collect();
-        self.change(|world, ledger| {
+    pub fn add_group(&self, name: &str, members: &[&str]) -> i64 {
+        let members = members.iter().map(|member| (*member).to_owned()).collect();
+        self.update(|world, ledger| {
             let id = -1_001_000_000_000 - i64::try_from(ledger.next()).unwrap_or(0);
             let name = name.to_owned();
-            world.chats.push(Chat { id, name, only: None, members, messages: vec![], actions: vec![] });
+            world.chats.push(TelegramChat {
+                id,
+                name,
+                direct_bot: None,
+                members,
+                messages: vec![],
+                actions: vec![],
+            });
             id
         })
     }
 
-    /// Begins a chat of two. Returns its id, which is the person's.
-    pub fn direct(&self, person: &str, bot: &str) -> i64 {
-        self.change(|world, _| {
-            let id = world.people.iter().find(|it| it.1 == person).expect("there is such a person").0;
+    /// Starts a private chat. Returns its id, which is the person's id.
+    pub fn add_direct_chat(&self, person: &str, bot: &str) -> i64 {
+        self.update(|world, _| {
+            let id = world
+                .people
+                .iter()
+                .find(|people| people.1 == person)
+                .expect("there is such a person")
+                .0;
             let members = [person, bot].into_iter().map(str::to_owned).collect();
             let (name, only) = (format!("{person} and {bot}"), Some(bot.to_owned()));
-            world.chats.push(Chat { id, name, only, members, messages: vec![], actions: vec![] });
+            world.chats.push(TelegramChat {
+                id,
+                name,
+                direct_bot: only,
+                members,
+                messages: vec![],
+                actions: vec![],
+            });
             id
         })
     }
 
-    /// A person says something, in reply to a message if one is given. Returns the message's id.
-    pub fn say(&self, person: &str, chat: &str, text: &str, reply_to: Option<i64>) -> i64 {
-        self.change(|world, ledger| {
-            let place = world.place(chat);
-            let mut message = world.fresh(ledger, person, text);
+    /// Posts a message of a person, as a reply if a message is given. Returns the message's id.
+    pub fn post_as_person(
+        &self,
+        person: &str,
+        chat: &str,
+        text: &str,
+        reply_to: Option<i64>,
+    ) -> i64 {
+        self.update(|world, ledger| {
+            let place = world.chat_index(chat);
+            let mut message = world.new_message(ledger, person, text);
             message.reply_to = reply_to;
             let id = message.id;
-            world.put(place, message);
+            world.add_message(place, message);
             id
         })
     }
 
-    /// A person changes their message.
-    pub fn edit(&self, chat: &str, id: i64, text: &str) {
-        self.change(|world, ledger| {
-            let (place, now) = (world.place(chat), ledger.elapsed());
-            let message =
-                world.chats[place].messages.iter_mut().find(|it| it.id == id).expect("there is such a message");
-            (message.text, message.shown, message.changed) = (text.to_owned(), text.to_owned(), now);
+    /// Changes a person's message.
+    pub fn edit_message(&self, chat: &str, id: i64, text: &str) {
+        self.update(|world, ledger| {
+            let (place, now) = (world.chat_index(chat), ledger.elapsed());
+            let message = world.chats[place]
+                .messages
+                .iter_mut()
+                .find(|telegram_message| telegram_message.id == id)
+                .expect("there is such a message");
+            (message.text, message.plain_text, message.changed) =
+                (text.to_owned(), text.to_owned(), now);
             message.versions.push(text.to_owned());
             let message = message.clone();
-            let shown = world.show(place, &message);
-            world.tell(place, &message, "edited_message", &shown);
+            let shown = world.message_json(place, &message);
+            world.queue_updates(place, &message, "edited_message", &shown);
         });
     }
 
-    /// A person presses a button, by its data. Returns the callback's id.
+    /// Presses a button for a person. The button is found by its data. Returns the callback's id.
     pub fn click(&self, person: &str, chat: &str, id: i64, data: &str) -> String {
-        self.change(|world, ledger| {
-            let place = world.place(chat);
+        self.update(|world, ledger| {
+            let place = world.chat_index(chat);
             let message = world.message(chat, id).expect("there is such a message").clone();
-            assert!(message.buttons().iter().any(|it| it.1 == data), "no button {data} in {:?}", message.buttons());
+            assert!(message.buttons().iter().any(|button| button.1 == data), "no button {data} in {:?}", message.buttons());
             let callback = (4_000_000 + ledger.next()).to_string();
             let update = json!({
-                "id": callback, "from": world.user(person), "message": world.show(place, &message),
-                "chat_instance": sign::token(chat, 16), "data": data,
+                "id": callback, "from": world.user_json(person), "message": world.message_json(place, &message),
+                "chat_instance": signature::fake_token(chat, 16), "data": data,
             });
-            let bot = world.bots.iter_mut().find(|it| it.bot.username == message.from).expect("a bot posted it");
-            bot.update("callback_query", update);
+            let bot = world.bots.iter_mut().find(|telegram_bot_state| telegram_bot_state.bot.username == message.from).expect("a bot posted it");
+            bot.add_update("callback_query", update);
             let (id, bot, data) = (callback.clone(), message.from, data.to_owned());
-            world.callbacks.push(Callback { id, bot, data, answered: None });
+            world.callbacks.push(CallbackQuery { id, bot, data, answered: None });
             callback
         })
     }
 
-    /// A person reacts to a message. Bots are told only if they asked for it.
+    /// Adds a person's reaction to a message. Only bots that asked for reactions receive it.
     pub fn react(&self, person: &str, chat: &str, id: i64, emoji: &str) {
-        self.change(|world, _| {
-            let place = world.place(chat);
-            let user = world.user(person);
+        self.update(|world, _| {
+            let place = world.chat_index(chat);
+            let user = world.user_json(person);
             let group = &mut world.chats[place];
-            let message = group.messages.iter_mut().find(|it| it.id == id).expect("there is such a message");
+            let message = group.messages.iter_mut().find(|telegram_message| telegram_message.id == id).expect("there is such a message");
             message.reactions.push((emoji.to_owned(), person.to_owned()));
             let update = json!({
                 "chat": {"id": group.id, "type": "supergroup"}, "message_id": id, "user": user,
-                "date": sign::now().as_secs(), "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
+                "date": signature::unix_time().as_secs(), "old_reaction": [], "new_reaction": [{"type": "emoji", "emoji": emoji}],
             });
             let members = group.members.clone();
-            for bot in world.bots.iter_mut().filter(|it| members.contains(&it.bot.username)) {
-                // Nothing is sent unless it is named among the allowed updates.
-                bot.update("message_reaction", update.clone());
+            for bot in world.bots.iter_mut().filter(|telegram_bot_state| members.contains(&telegram_bot_state.bot.username)) {
+                // Reactions are sent only to bots that name them in the allowed updates.
+                bot.add_update("message_reaction", update.clone());
             }
         });
     }
 
-    /// The messages of a chat.
-    pub fn messages(&self, chat: &str) -> Vec<Message> {
+    /// Returns the messages of a chat.
+    pub fn messages(&self, chat: &str) -> Vec<TelegramMessage> {
         self.view(|view| view.messages(chat).to_vec())
     }
 
-    /// What bots were seen to do in a chat: who, what, when.
+    /// Returns the visible actions of bots in a chat, such as typing: bot, action, time.
     pub fn actions(&self, chat: &str) -> Vec<(String, String, std::time::Duration)> {
         self.view(|view| view.actions(chat).to_vec())
     }
 
-    /// Every click.
-    pub fn callbacks(&self) -> Vec<Callback> {
+    /// Returns all button presses.
+    pub fn callbacks(&self) -> Vec<CallbackQuery> {
         self.view(|view| view.callbacks().to_vec())
     }
 }

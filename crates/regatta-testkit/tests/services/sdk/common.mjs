@@ -1,4 +1,4 @@
-// What every script needs: its task from the test, a line for each thing it has seen, a server for webhooks.
+// Helpers for every script: the task from the test, a line for each report, and a server for webhooks.
 import http from "node:http";
 
 export const task = JSON.parse(process.argv[2]);
@@ -13,7 +13,7 @@ export const fail = (error) => {
 process.on("unhandledRejection", fail);
 process.on("uncaughtException", fail);
 
-// The test ends us by closing our input.
+// The test ends the script by closing its input.
 process.stdin.resume();
 process.stdin.on("end", () => process.exit(0));
 

@@ -1,8 +1,8 @@
-// An app made of GitHub's own clients: its webhooks are verified by them, its token is fetched by them.
+// An app made of GitHub's own clients, which verify its webhooks and fetch its token.
 import { App, Octokit, createNodeMiddleware } from "octokit";
 import { fail, listen, task, tell } from "./common.mjs";
 
-// The verifier's complaint about a forged webhook is expected, and long.
+// The verifier's long error about a forged webhook is expected.
 console.error = () => {};
 
 const waits = { onRateLimit: () => false, onSecondaryRateLimit: () => false };
@@ -15,7 +15,7 @@ const app = new App({
   log: { debug() {}, info() {}, warn() {}, error() {} },
 });
 app.webhooks.onError((error) => {
-  // What the verifier refuses is told; whatever else goes wrong is the end.
+  // A webhook that the verifier refuses is reported. Any other error ends the script.
   if (error.event?.payload === undefined || String(error).includes("signature")) tell("forged");
   else fail(error);
 });

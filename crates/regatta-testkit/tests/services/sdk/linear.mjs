@@ -1,4 +1,4 @@
-// An agent made of Linear's own client: its webhooks are verified by it, its documents are the client's.
+// An agent made of Linear's own client, which verifies its webhooks and sends the client's GraphQL documents.
 import { LinearClient } from "@linear/sdk";
 import { LinearWebhookClient } from "@linear/sdk/webhooks";
 import { fail, listen, task, tell } from "./common.mjs";

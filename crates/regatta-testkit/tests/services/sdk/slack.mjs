@@ -1,4 +1,4 @@
-// An app made of Slack's own clients: it answers a mention, streams, asks by a button, and survives a refresh.
+// An app made of Slack's own clients, which answers a mention, streams, asks with a button, and reconnects.
 import { SocketModeClient } from "@slack/socket-mode";
 import { WebClient } from "@slack/web-api";
 import { fail, task, tell } from "./common.mjs";
@@ -49,7 +49,7 @@ socket.on("app_mention", async ({ event, ack, retry_num }) => {
     tell("mention", { text: event.text, retry_num });
     if (event.text.includes("stream")) await streamed(event);
     else if (event.text.includes("many")) {
-      // More at once than the channel takes: the client waits as it is told.
+      // The script posts more messages than the channel accepts at once. The client waits as the answer demands.
       const all = [1, 2, 3, 4, 5].map((it) => web.chat.postMessage({ channel: event.channel, text: `number ${it}` }));
       await Promise.all(all);
       tell("many");
