@@ -18,6 +18,7 @@ mod dice; // reproducible random numbers
 mod eval; // runs that are scored
 mod prose; // the language of the source, measured
 mod real_agents; // real agents' programs against the scripted model server
+mod reference; // the pages of docs/reference
 mod report; // reports on the terminal and in files
 mod schemathesis; // the OpenAPI document against the server
 mod web; // the web page, built and used in a real browser
@@ -55,6 +56,7 @@ cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask prose               [--samples 30 --seed 1]
+cargo xtask reference           [--binary PATH] [--write] (docs/reference)
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
@@ -124,6 +126,7 @@ fn run() -> anyhow::Result<bool> {
         ["schemathesis"] => schemathesis::run(&args),
         ["browser"] => browser::run(&args),
         ["prose"] => prose::run(&args),
+        ["reference"] => reference::run(&args),
         ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),

@@ -63,6 +63,7 @@ mod plans;
 mod prompts;
 mod quay;
 mod races;
+mod reference;
 mod remotes;
 mod restarts;
 mod results;
