@@ -7,7 +7,8 @@ use std::str::FromStr;
 use anyhow::{Context, bail};
 
 const FLAGS: [&str; 7] = ["check", "json", "threads", "write", "install-only", "restart", "both"];
-const OPTIONS: [&str; 18] = [
+const OPTIONS: [&str; 19] = [
+    "repository",
     "minutes",
     "validation-ms",
     "steps",

@@ -21,6 +21,7 @@ mod real_agents; // real agents' programs against the scripted model server
 mod reference; // the pages of docs/reference
 mod report; // reports on the terminal and in files
 mod schemathesis; // the OpenAPI document against the server
+mod site; // the documentation site
 mod web; // the web page, built and used in a real browser
 mod world; // an engine without git and agents, and stores that count
 
@@ -57,6 +58,7 @@ cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask prose               [--samples 30 --seed 1]
 cargo xtask reference           [--binary PATH] [--write] (docs/reference)
+cargo xtask site                [--binary MDBOOK] [--repository URL] (docs, into target/site)
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)
 cargo xtask real-agents         [--programs goose,codex,…] [--scenarios write,cancel,…] [--layer straight|regatta|team|thread|all] [--binary PATH] [--install-only]
 Everywhere: --check (exit 1 if a target is missed), --json, --dir PATH (where the stores go)";
@@ -127,6 +129,7 @@ fn run() -> anyhow::Result<bool> {
         ["browser"] => browser::run(&args),
         ["prose"] => prose::run(&args),
         ["reference"] => reference::run(&args),
+        ["site"] => site::run(&args),
         ["web"] => web::run(&args),
         ["real-agents"] => real_agents::run(&args),
         _ => anyhow::bail!("usage:\n{USAGE}"),

@@ -203,24 +203,23 @@ struct CommandTree {
 
 impl CommandTree {
     fn read(scratch: &Scratch) -> io::Result<CommandTree> {
-        let manual = scratch.run(&["man"])?;
-        let everyday: Vec<String> = manual
-            .lines()
-            .filter_map(|line| {
-                Some(
-                    line.strip_prefix("regatta\\-")?
-                        .strip_suffix("(1)")?
-                        .to_owned(),
-                )
-            })
-            .collect();
         let help = scratch.run(&["--help"])?;
-        let plumbing: Vec<String> = help
-            .lines()
-            .skip_while(|line| !line.starts_with("Plumbing"))
-            .take_while(|line| !line.is_empty())
-            .flat_map(|line| line.trim_start_matches("Plumbing").split_whitespace())
-            .filter(|name| *name != "help")
+        let (top, rest) = help.split_once("\nPlumbing").unwrap_or((&help, ""));
+        let top = top.lines().skip_while(|line| !line.starts_with("Start"));
+        let mut everyday: Vec<String> = top.flat_map(names_in_help_line).collect();
+        // The short help names some commands only in the description of another one.
+        let manual = scratch.run(&["man"])?;
+        for line in manual.lines() {
+            let name = line
+                .strip_prefix("regatta\\-")
+                .and_then(|line| line.strip_suffix("(1)"));
+            if let Some(name) = name.filter(|name| !everyday.iter().any(|known| known == name)) {
+                everyday.push(name.to_owned());
+            }
+        }
+        let plumbing = rest.lines().take_while(|line| !line.is_empty());
+        let plumbing: Vec<String> = plumbing
+            .flat_map(str::split_whitespace)
             .map(str::to_owned)
             .collect();
         if everyday.is_empty() || plumbing.is_empty() {
@@ -235,6 +234,16 @@ impl CommandTree {
             plumbing: read_helps(scratch, &plumbing)?,
         })
     }
+}
+
+/// Returns the commands of a line such as `Start     up, down   start the daemon`.
+fn names_in_help_line(line: &str) -> Vec<String> {
+    const GROUP_COLUMNS: usize = 10;
+    let names = line
+        .get(GROUP_COLUMNS..)
+        .and_then(|line| line.split("  ").next());
+    let names = names.into_iter().flat_map(|names| names.split(", "));
+    names.map(str::to_owned).collect()
 }
 
 fn read_helps(scratch: &Scratch, names: &[String]) -> io::Result<Vec<CommandHelp>> {
