@@ -53,8 +53,14 @@ fn copy_pages(
 ) -> anyhow::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
-        let (path, name) = (entry.as_ref().map(|entry| entry.path()), entry?.file_name());
-        let (path, copy) = (path.expect("the entry was read"), to.join(&name));
+        let entry = entry?;
+        let (path, name) = (entry.path(), entry.file_name());
+        // mdBook names the page of README.md index.html, but does not change the links to it.
+        let copy = to.join(if name == "README.md" {
+            "index.md".as_ref()
+        } else {
+            name.as_os_str()
+        });
         if path.is_dir() {
             copy_pages(&path, &below.join(&name), &copy, repository)?;
         } else if path.extension().is_some_and(|extension| extension == "md") {
@@ -87,7 +93,11 @@ fn with_outside_links(text: &str, below: &Path, repository: Option<&str>) -> Str
                 result.push_str(&rest[..start]);
                 result.push_str(&rest[start + 1..middle]);
             }
-            _ => result.push_str(&rest[..end]),
+            _ => {
+                result.push_str(&rest[..middle + 2]);
+                result.push_str(&target.replace("README.md", "index.md"));
+                result.push(')');
+            }
         }
         rest = &rest[end..];
     }
